@@ -1,0 +1,283 @@
+"""The broker: one typed method for each atomic step (scripts/*.lua), for workers, trainers and operators.
+
+Invariants: a method may be repeated with the same arguments without harm; every answer is a word whose meaning stands
+in the header of the script. Errors of all methods: BrokerUnavailable; where a run has no config, RunMissing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import batched
+from typing import Any, Literal, cast
+
+from rolloutfleet.calls import Arg, Calls
+from rolloutfleet.errors import RunMissing
+from rolloutfleet.keys import Keys
+from rolloutfleet.messages import Grant, PromptGroup
+from rolloutfleet.redis import Client
+from rolloutfleet.settings import RunConfig
+
+SLICE = 500  # groups in one call of a script: several thousand arguments break Lua's unpack
+
+type Submitted = Literal["queued", "known", "done"]
+type Put = Literal["stored", "had", "gone"]
+type Completed = Literal["ok", "missing", "lost", "gone"]
+type Released = Literal["ok", "dead", "lost"]
+type Release = Literal["free", "fail", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to a claim: what was granted, and a reason (window.Reason, or draining, gone, no_run, again)."""
+
+    reason: str
+    grants: tuple[Grant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a worker tells with a heartbeat. `facts` is shown in status; `busy_ms`, `slot_ms` are since the last one."""
+
+    worker: str
+    tokens: Sequence[str]
+    slots: int
+    facts: Mapping[str, Any]
+    busy_ms: int = 0
+    slot_ms: int = 0
+    flying: str = ""  # base of a claim that is not answered yet
+    sweep: bool = False  # release grants of this worker that it does not know of
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished sample on its way into the broker. `prompt`: prompt ids as rendered, raw int32."""
+
+    id: str
+    born: str
+    index: int
+    data: bytes
+    prompt: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of `completed`: its id, and its fields as they lie in the stream."""
+
+    entry: str
+    fields: Mapping[str, bytes]
+
+    @property
+    def id(self) -> str:
+        return self.fields["id"].decode()
+
+    @property
+    def born(self) -> str:
+        return self.fields["born"].decode()
+
+
+class Broker:
+    """The steps of one run. `retry_seconds`: how long a call is repeated while Redis is away."""
+
+    def __init__(self, client: Client, run: str, retry_seconds: float = 30) -> None:
+        self.client = client
+        self.keys = Keys(run)
+        self.calls = Calls(client, self.keys, retry_seconds)
+
+    # Runs
+
+    async def configure(self, config: RunConfig, *, overwrite: bool = True) -> None:
+        """Makes the run, or changes the fields that `config` was given; without `overwrite` only adds missing ones."""
+        known = await self.config_fields()
+        changes = config.fields(only_set=bool(known) and overwrite)
+        if known and overwrite:
+            RunConfig.from_fields(known | changes)  # the fields must fit those that stay
+        flat = [part for pair in changes.items() for part in pair]
+        await self.calls.step("configure", "set" if overwrite else "default", *flat)
+
+    async def config(self) -> RunConfig:
+        """The run's config. Errors: RunMissing."""
+        fields = await self.config_fields()
+        if not fields:
+            raise RunMissing(f"run {self.keys.run!r} has no config: make it with `rolloutfleet configure`")
+        return RunConfig.from_fields(fields)
+
+    async def config_fields(self) -> dict[str, str]:
+        (flat,) = await self.calls.read([["HGETALL", self.keys.named("config")]])
+        return {name.decode(): value.decode() for name, value in as_dict(flat).items()}
+
+    async def pause(self) -> None:
+        """Nothing is claimed any more; what is held goes on."""
+        await self.calls.step("configure", "set", "paused", 1)
+
+    async def resume(self) -> None:
+        await self.calls.step("configure", "set", "paused", 0)
+
+    # Prompt groups
+
+    async def submit(self, groups: Sequence[PromptGroup]) -> list[Submitted]:
+        """Stores groups and puts them in line; a word for each. Errors: RunMissing."""
+        words: list[Submitted] = []
+        for some in batched(groups, SLICE):
+            args = [arg for group in some for arg in (group.id, group.n or 0, group.to_text())]
+            answer = await self.calls.step("submit", *args)
+            if answer == [b"no_run"]:
+                raise RunMissing(f"run {self.keys.run!r} has no config: make it with `rolloutfleet configure`")
+            words += [word.decode() for word in answer]
+        return words
+
+    async def queued(self) -> int:
+        """Groups that wait to be claimed."""
+        queued, again = await self.calls.read(
+            [["LLEN", self.keys.named("prompts")], ["ZCARD", self.keys.named("again")]]
+        )
+        return queued + again
+
+    # Workers
+
+    async def claim(self, worker: str, base: str, k: int) -> Claim:
+        """Leases up to k groups (see claim.lua). `base` is new for each claim, the same when a claim is repeated."""
+        reason, *grants = await self.calls.step("claim", worker, base, k)
+        return Claim(reason.decode(), tuple(_grant(flat) for flat in grants))
+
+    async def heartbeat(self, beat: Beat) -> tuple[str, list[str]]:
+        """Extends what the worker holds: (ok | draining | gone | no_run, tokens that are lost)."""
+        facts = json.dumps(dict(beat.facts), separators=(",", ":"))
+        numbers = (beat.slots, facts, beat.busy_ms, beat.slot_ms)
+        answer = await self.calls.step("heartbeat", beat.worker, int(beat.sweep), beat.flying, *numbers, *beat.tokens)
+        word, *lost = (part.decode() for part in answer)
+        return word, list(beat.tokens) if word == "gone" else lost
+
+    async def put(self, samples: Sequence[Finished]) -> list[Put]:
+        """Stores finished samples, many in one round trip; a word for each."""
+        commands: list[list[Arg]] = []
+        for sample in samples:
+            key = self.keys.samples(sample.id, sample.born)
+            if sample.prompt is not None:
+                commands.append(["HSETNX", key, "prompt", sample.prompt])
+            commands.append(["HSETNX", key, sample.index, sample.data])
+            commands.append(await self.calls.command("put", sample.id, sample.born))
+        answers = await self.calls.transaction(commands)
+        if answers is None:
+            return [await self._put_when_full(sample) for sample in samples]
+        # HSETNX answers numbers, the script words.
+        return [cast(Put, answer.decode()) for answer in answers if isinstance(answer, bytes)]
+
+    async def _put_when_full(self, sample: Finished) -> Put:
+        answer = await self.calls.step("put", sample.id, sample.born, sample.index, sample.data)
+        return answer.decode()
+
+    async def samples(self, group_id: str, born: str) -> tuple[dict[int, bytes], bytes | None]:
+        """The stored samples of an incarnation by index, and its prompt ids (raw int32) if they were kept."""
+        (flat,) = await self.calls.read([["HGETALL", self.keys.samples(group_id, born)]])
+        return split_samples(as_dict(flat))
+
+    async def complete(self, grant: Grant, fields: Mapping[str, Arg]) -> Completed:
+        """Hands a group with all its samples to the trainers. `fields`: rewards, lengths, versions, worker."""
+        flat = [part for pair in fields.items() for part in pair]
+        answer = await self.calls.step("complete", grant.token, grant.id, grant.born, *flat)
+        return answer.decode()
+
+    async def release(self, token: str, kind: Release, reason: str = "") -> Released:
+        return (await self.calls.step("release", token, kind, reason)).decode()
+
+    async def drop(self, token: str, reason: str) -> Literal["ok", "lost"]:
+        return (await self.calls.step("drop", token, reason)).decode()
+
+    async def reap(self, most: int = 64) -> int:
+        return await self.calls.step("reap", most)
+
+    async def count(self, counter: str, by: int = 1) -> None:
+        """Adds to a counter in `stats` that no step keeps (retries)."""
+        await self.calls.read([["HINCRBY", self.keys.named("stats"), counter, by]])
+
+    # Operators
+
+    async def evict(self, worker: str, *, counts: bool, reason: str = "the worker is gone") -> int:
+        """Frees all leases of a worker process that is gone for certain, and bars it; the number freed."""
+        return await self.calls.step("evict", worker, int(counts), reason)
+
+    async def evict_earlier(self, pod: str, worker: str) -> list[str]:
+        """Evicts the earlier processes `<pod>/...` of a pod, all but `worker`; their names."""
+        names, tokens = await self.calls.read(
+            [["ZRANGE", self.keys.named("workers"), 0, -1], ["HKEYS", self.keys.named("grants")]]
+        )
+        holders = {token.decode().rsplit("/", 2)[0] for token in tokens} | {name.decode() for name in names}
+        earlier = sorted(name for name in holders if name.rsplit("/", 1)[0] == pod and name != worker)
+        for name in earlier:
+            await self.evict(name, counts=True, reason="the worker process died")
+        return earlier
+
+    async def drain(self, workers: Sequence[str]) -> int:
+        return await self.calls.step("drain", "drain", *workers)
+
+    async def undrain(self, workers: Sequence[str]) -> int:
+        return await self.calls.step("drain", "undrain", *workers)
+
+    async def requeue_dead(self, letters: Sequence[str]) -> list[str]:
+        """Gives dead letters (entry ids in `dead`) another life: ok | known | cut | gone for each."""
+        words: list[str] = []
+        for some in batched(letters, SLICE):
+            words += [word.decode() for word in await self.calls.step("requeue_dead", *some)]
+        return words
+
+    # Trainers
+
+    async def take(self, consumer: str, most: int, position: str = ">") -> tuple[str, list[Entry]]:
+        """(id of the newest entry in the stream, entries). `position`: ">" new ones, else own pending ones after it."""
+        last, *entries = await self.calls.step("take", consumer, most, position)
+        return last.decode(), [Entry(entry.decode(), as_fields(flat)) for entry, flat in entries]
+
+    async def take_over(self, consumer: str, idle_seconds: float, most: int) -> list[Entry]:
+        """Entries of consumers that were not heard of for `idle_seconds`; they are pending at `consumer` now."""
+        key, idle = self.keys.named("completed"), round(idle_seconds * 1000)
+        (answer,) = await self.calls.read([["XAUTOCLAIM", key, "trainer", consumer, idle, "0", "COUNT", most]])
+        if isinstance(answer, Exception):
+            return []  # the stream is gone; the next take makes it
+        return [Entry(entry.decode(), as_fields(flat)) for entry, flat in answer[1] if flat]
+
+    async def touch(self, consumer: str, entries: Sequence[str]) -> list[str]:
+        """Says that the consumer still works on these; the entries that are another's by now."""
+        lost: list[str] = []
+        for some in batched(entries, SLICE):
+            lost += [entry.decode() for entry in await self.calls.step("touch", consumer, *some)]
+        return lost
+
+    async def adopt(self, consumer: str) -> int:
+        """Takes over entries of deleted consumers, in slices; makes the consumer group where it is missing."""
+        position, adopted = "-", 0
+        while position:
+            answer, some = await self.calls.step("adopt", consumer, position, SLICE)
+            position, adopted = answer.decode(), adopted + some
+        return adopted
+
+    async def ack(self, entries: Sequence[str]) -> list[Literal["ok", "gone"]]:
+        words: list[Literal["ok", "gone"]] = []
+        for some in batched(entries, SLICE):
+            words += [word.decode() for word in await self.calls.step("ack", *some)]
+        return words
+
+    async def recycle(self, entry: str) -> Literal["ok", "limit", "gone"]:
+        return (await self.calls.step("recycle", entry)).decode()
+
+
+def as_dict(answer: Any) -> dict[Any, Any]:
+    """HGETALL's answer, whichever shape the client gave it."""
+    if isinstance(answer, dict):
+        return cast(dict[Any, Any], answer)
+    return dict(zip(answer[::2], answer[1::2], strict=True))
+
+
+def as_fields(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """The fields of a stream entry by name."""
+    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def split_samples(found: Mapping[bytes, bytes]) -> tuple[dict[int, bytes], bytes | None]:
+    """A samples hash as (sample by index, prompt ids)."""
+    return {int(name): data for name, data in found.items() if name != b"prompt"}, found.get(b"prompt")
+
+
+def _grant(flat: Sequence[Any]) -> Grant:
+    token, group_id, born, n, attempt, text, indices = flat
+    stored = frozenset(int(index) for index in indices if index != b"prompt")
+    return Grant(token.decode(), group_id.decode(), born.decode(), int(n), int(attempt), text, stored)

@@ -1,0 +1,43 @@
+"""Errors, named by what the caller can do. A bad rollout is data (a dead letter with its reason), never an exception.
+
+RolloutFleetError
+├── BrokerUnavailable   Redis does not answer, or refuses: nothing is lost; try again later
+├── InvalidGroup        this prompt group (or sample) can never work: mend the input
+├── LeaseLost           somebody else holds the group now: drop the work
+├── EngineUnavailable   the engine does not answer: give the group back, back off
+├── EngineRejected      the engine will never take this request: fail the group, no retry
+├── RunMissing          the run has no config: create it, or mend the name
+└── ProtocolMismatch    the other side speaks another version of the keys or messages: upgrade one of them
+"""
+
+
+class RolloutFleetError(Exception):
+    """What every error of this project derives from."""
+
+
+class BrokerUnavailable(RolloutFleetError):
+    """Redis did not answer within the time given, or answered that it cannot serve now (loading, read only, full)."""
+
+
+class InvalidGroup(RolloutFleetError):
+    """A prompt group or a sample breaks the wire format; the message says which field and the mend."""
+
+
+class LeaseLost(RolloutFleetError):
+    """The lease of a group ended without the holder; its finished samples stay welcome, its decisions do not."""
+
+
+class EngineUnavailable(RolloutFleetError):
+    """The engine refuses connections, answers 429 or 5xx, or not at all."""
+
+
+class EngineRejected(RolloutFleetError):
+    """The engine answered 4xx, or something that is no answer to the request."""
+
+
+class RunMissing(RolloutFleetError):
+    """The run has no config yet: `Trainer.connect(..., config=RunConfig(...))` or `rolloutfleet configure` makes it."""
+
+
+class ProtocolMismatch(RolloutFleetError):
+    """A message of a newer format, or another fingerprint of tokenizer and template than the run's."""

@@ -1,0 +1,125 @@
+"""From stream entries to completed groups: reads prompts and samples, and lets nothing unsound through.
+
+Invariant: a group is handed out only with all its n samples of the incarnation that its entry names, and the rewards
+that were computed from them. An entry that can't be read so (the broker lost data) is recycled: its prompt is not lost.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rolloutfleet.broker import Broker, Entry, as_dict, as_fields, split_samples
+from rolloutfleet.errors import InvalidGroup
+from rolloutfleet.messages import CompletedGroup, PromptGroup, Sample, read_rewards
+
+log = logging.getLogger(__name__)
+
+_DEAD_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LostGroup:
+    """A group that will not complete: a dead letter, or dropped by the group filter."""
+
+    id: str
+    reason: str
+
+
+type Outcome = CompletedGroup | LostGroup
+
+
+async def fetch(broker: Broker, entries: Sequence[Entry]) -> list[CompletedGroup]:
+    """The groups of these entries, in one round trip; unsound ones are recycled and left out."""
+    commands: list[list[str]] = []
+    for entry in entries:
+        commands.append(["HMGET", broker.keys.group(entry.id), "text", "born"])
+        commands.append(["HGETALL", broker.keys.samples(entry.id, entry.born)])
+    answers = await broker.calls.read(commands) if commands else []
+    groups: list[CompletedGroup] = []
+    for entry, (text, born), samples in zip(entries, answers[::2], answers[1::2], strict=True):
+        try:
+            groups.append(_build(entry, text, born, as_dict(samples)))
+        except InvalidGroup as error:
+            word = await broker.recycle(entry.entry)
+            log.error("group %s can't be handed out (%s): recycled (%s)", entry.id, error, word)
+            if word == "limit":
+                await broker.ack([entry.entry])
+    return groups
+
+
+def _build(entry: Entry, text: bytes | None, born: bytes | None, stored: dict[bytes, bytes]) -> CompletedGroup:
+    if text is None or born is None or born.decode() != entry.born:
+        raise InvalidGroup("its text is gone")
+    fields, n = entry.fields, int(entry.fields["n"])
+    found, prompt = split_samples(stored)
+    if sorted(found) != list(range(n)):
+        raise InvalidGroup(f"{len(found)} of {n} samples are stored")
+    reward = json.loads(fields.get("group_reward", b"null"))
+    return CompletedGroup(
+        entry=entry.entry,
+        id=entry.id,
+        born=entry.born,
+        prompt=PromptGroup.from_text(text),
+        samples=tuple(Sample.decode(found[index]) for index in range(n)),
+        rewards=read_rewards(fields.get("rewards", b"null"), n),
+        group_reward=reward,
+        prompt_ids=None if prompt is None else np.frombuffer(prompt, dtype="<i4"),
+        worker=fields.get("worker", b"").decode(),
+        attempts=int(fields["attempts"]),
+        recycled=int(fields["recycled"]),
+        submitted_ms=int(fields["submitted"]),
+        claimed_ms=int(fields["claimed"]),
+        completed_ms=int(fields["completed"]),
+    )
+
+
+async def find_lost(broker: Broker, ids: Iterable[str]) -> dict[str, LostGroup]:
+    """Those of these groups that are over without having been taken, with the reason where a dead letter says it."""
+    wanted = list(ids)
+    if not wanted:
+        return {}
+    done = await broker.calls.read([["ZSCORE", broker.keys.named("done"), group_id] for group_id in wanted])
+    over = {group_id for group_id, score in zip(wanted, done, strict=True) if score is not None}
+    if not over:
+        return {}
+    reasons = {letter.id: letter.reason for letter in await read_dead(broker, _DEAD_PAGE)}
+    return {group_id: LostGroup(group_id, reasons.get(group_id, "dropped by the group filter")) for group_id in over}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A group that was given up. `entry` is its id in `dead`; `text` is only the first KiB where `id` is empty."""
+
+    entry: str
+    id: str
+    reason: str
+    attempts: int
+    text: bytes
+    at_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        text = self.text.decode(errors="replace")
+        return {
+            "entry": self.entry,
+            "id": self.id,
+            "reason": self.reason,
+            "attempts": self.attempts,
+            "at_ms": self.at_ms,
+            "text": text,
+        }
+
+
+async def read_dead(broker: Broker, most: int, before: str = "+") -> list[DeadLetter]:
+    """The newest dead letters, newest first. `before`: an entry id to page on from."""
+    command = ["XREVRANGE", broker.keys.named("dead"), before, "-", "COUNT", most]
+    (answer,) = await broker.calls.read([command])
+    return [_letter(entry.decode(), as_fields(flat)) for entry, flat in answer]
+
+
+def _letter(entry: str, fields: dict[str, bytes]) -> DeadLetter:
+    group_id, reason = fields["id"].decode(errors="replace"), fields["reason"].decode(errors="replace")
+    return DeadLetter(entry, group_id, reason, int(fields["attempts"]), fields["text"], int(fields["at"]))

@@ -1,0 +1,35 @@
+"""Connections to Redis or Valkey.
+
+redis-py retries by itself and cuts blocking commands at its socket timeout: here it does neither. Retries belong to
+Broker, which repeats a step under the token it was first called with; blocking calls have a pool of their own.
+"""
+
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+
+type Client = redis.asyncio.Redis
+
+BLOCK_SECONDS = 4  # longest that a blocking command waits; after that the caller looks for itself
+_TIMEOUT_SECONDS = 10.0
+
+
+def connect(url: str, *, connections: int = 64) -> Client:
+    """A client for commands that answer at once. Binary answers (bytes); no retries; every wait ends."""
+    return _client(url, connections, _TIMEOUT_SECONDS)
+
+
+def connect_blocking(url: str) -> Client:
+    """A client for BLPOP and XREAD BLOCK of at most BLOCK_SECONDS: few connections, a longer timeout."""
+    return _client(url, 4, BLOCK_SECONDS + _TIMEOUT_SECONDS)
+
+
+def _client(url: str, connections: int, timeout: float) -> Client:
+    return redis.asyncio.Redis.from_url(
+        url,
+        max_connections=connections,
+        socket_timeout=timeout,
+        socket_connect_timeout=_TIMEOUT_SECONDS,
+        retry=AsyncRetry(NoBackoff(), 0),
+        protocol=2,
+    )

@@ -1,0 +1,84 @@
+-- claim: lease up to k groups to a worker, as far as the window has room for them. Whole fleet, one step.
+-- with: keys clock wake groups leases window queue
+-- flags: allow-oom
+--
+-- KEYS the run's keys (parts/keys.lua)
+-- ARGV worker, base (token of this claim; the grants are base/0 .. base/k-1), k (0: only say why)
+--
+-- {reason, grant, ...} with grant = {token, id, born, n, attempt, text, indices of the stored samples}
+-- "open"      and grants: the caller holds them until the lease's deadline. A base that was granted before gets the
+--             same grants again, extended. Otherwise nothing is granted, because of
+-- "no_run" no config; "gone" the worker is barred; "draining" it was told to drain; "paused", "no_capacity",
+-- "completed_full", "active_full", "no_prompts" the gate (section 6 of the design); "busy" k is 0;
+-- "again"     too many entries could not be claimed: ask again at once
+local worker, base, k = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local cfg = read(config)
+if not cfg.n then
+  return {'no_run'}
+elseif redis.call('ZSCORE', barred, worker) then
+  wake_one()
+  return {'gone'}
+end
+local now = run_clock(cfg.lease_ms)
+
+local function answer(token, id, group)
+  redis.call('ZADD', leases, math.min(now + cfg.lease_ms, group.hard), id)
+  local indices = redis.call('HKEYS', samples_key(id, group.born))
+  return {token, id, group.born, group.n, group.attempts, group.text, indices}
+end
+
+local function grant(token, found)
+  take_out(found)
+  local key = group_key(found.id)
+  local group = read(key)
+  local left = group.n - stored(found.id, group.born)
+  redis.call('HSET', grants, token, found.id)
+  redis.call('INCRBY', outstanding, weight(left))
+  redis.call('HSET', key, 'token', token, 'left', left, 'attempts', group.attempts + 1, 'new', 0,
+    'hard', now + cfg.group_ms, 'claimed', server_ms())
+  return answer(token, found.id, read(key))
+end
+
+local reply = {'open'}
+for i = 0, k - 1 do
+  local id = redis.call('HGET', grants, base .. '/' .. i)
+  if id then
+    reply[#reply + 1] = answer(base .. '/' .. i, id, read(group_key(id)))
+  end
+end
+if #reply > 1 then
+  return reply
+elseif redis.call('ZSCORE', draining, worker) then
+  wake_one()
+  return {'draining'}
+end
+
+reap(8, now, cfg)
+local reason, found
+repeat
+  reason, found = closed(cfg), nil
+  if not reason then
+    found, reason = first(now, 64, cfg)
+  end
+  if found and not fits(found.left, cfg) then
+    reason = 'active_full'
+  elseif found and #reply > k then
+    reason = 'busy'
+  elseif found then
+    reply[#reply + 1] = grant(base .. '/' .. #reply - 1, found)
+  end
+until reason
+
+local open = reason == 'busy' or reason == 'again'
+if open then
+  wake_one()
+end
+if #reply > 1 then
+  count('claimed', #reply - 1)
+  local most = tonumber(redis.call('HGET', stats, 'most_active') or 0)
+  redis.call('HSET', stats, 'most_active', math.max(most, active(cfg)))
+elseif reason ~= 'open' then
+  reply[1] = reason
+end
+account(open and (k == 0 and 'busy' or 'open') or reason, server_ms())
+return reply

@@ -1,0 +1,31 @@
+-- evict: a worker process is gone for certain: free all of its leases now, and bar it from coming back.
+-- with: keys clock wake groups leases
+-- flags: allow-oom
+--
+-- KEYS the run's keys (parts/keys.lua)
+-- ARGV worker, counts (1: a failed attempt of its groups; 0: the cluster took the pod), reason
+--
+-- number of leases freed; the worker is barred for a day: it can't claim, and its heartbeats are answered "gone"
+local worker, counts, reason = ARGV[1], ARGV[2] == '1', ARGV[3]
+local cfg = read(config)
+if not cfg.n then
+  return 0
+end
+local now, freed = run_clock(cfg.lease_ms), 0
+
+redis.call('ZADD', barred, server_ms(), worker)
+redis.call('ZREMRANGEBYSCORE', barred, '-inf', server_ms() - 86400000)
+redis.call('HINCRBY', state, 'slots', -(redis.call('HGET', capacity, worker) or 0))
+redis.call('HDEL', capacity, worker, worker .. ':facts')
+redis.call('ZREM', workers, worker)
+redis.call('ZREM', draining, worker)
+for _, token in ipairs(redis.call('HKEYS', grants)) do
+  if string.match(token, '^(.*)/%d+/%d+$') == worker then
+    local id = redis.call('HGET', grants, token)
+    fail(id, read(group_key(id)), reason, counts, now, cfg)
+    freed = freed + 1
+  end
+end
+count('evicted')
+wake_one()
+return freed

@@ -1,0 +1,59 @@
+-- heartbeat: one call per worker for all that it holds: extend, tell what was lost, report capacity.
+-- with: keys clock wake groups leases
+-- flags: allow-oom
+--
+-- KEYS the run's keys (parts/keys.lua)
+-- ARGV worker, sweep (1: look for grants that the worker does not know of), base of a claim in flight or "", sample
+--      slots, facts (JSON, shown in status), busy slot ms and slot ms since the last call, then the tokens it holds
+--
+-- {word, lost token, ...}  every other token is extended, though never past the hard deadline of its claim
+-- word "ok"; "draining" the worker was told to drain; "gone" it was evicted: it holds nothing and must exit; "no_run"
+-- With sweep, grants of this worker that it neither lists nor has in flight are released `free`: a reply that never came.
+local worker, sweep, flying, slots, facts, busy_ms, slot_ms = unpack(ARGV, 1, 7)
+local cfg = read(config)
+if not cfg.n then
+  return {'no_run'}
+elseif redis.call('ZSCORE', barred, worker) then
+  return {'gone'}
+end
+local now = run_clock(cfg.lease_ms)
+
+local reply, listed = {redis.call('ZSCORE', draining, worker) and 'draining' or 'ok'}, {}
+for i = 8, #ARGV do
+  local token = ARGV[i]
+  local id = redis.call('HGET', grants, token)
+  if id then
+    redis.call('ZADD', leases, math.min(now + cfg.lease_ms, redis.call('HGET', group_key(id), 'hard')), id)
+  else
+    reply[#reply + 1] = token
+  end
+  listed[token] = true
+end
+
+for _, token in ipairs(sweep == '1' and redis.call('HKEYS', grants) or {}) do
+  local base = string.match(token, '^(.*)/%d+$')
+  if string.match(base, '^(.*)/%d+$') == worker and base ~= flying and not listed[token] then
+    local id = redis.call('HGET', grants, token)
+    fail(id, read(group_key(id)), 'the grant never arrived', false, now, cfg)
+    wake_one()
+  end
+end
+
+local function resize(name, to)
+  local by = to - (redis.call('HGET', capacity, name) or 0)
+  redis.call('HINCRBY', state, 'slots', by)
+  if by > 0 then
+    wake_one()
+  end
+end
+resize(worker, slots)
+redis.call('ZADD', workers, now + cfg.lease_ms, worker)
+redis.call('HSET', capacity, worker, slots, worker .. ':facts', facts)
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', workers, '-inf', now, 'LIMIT', 0, 8)) do
+  resize(name, 0)
+  redis.call('ZREM', workers, name)
+  redis.call('HDEL', capacity, name, name .. ':facts')
+end
+count('busy_ms', busy_ms)
+count('slot_ms', slot_ms)
+return reply

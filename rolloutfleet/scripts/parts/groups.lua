@@ -1,0 +1,40 @@
+-- groups: the life of group:<id> outside of a lease. Needs keys, clock.
+
+-- When the run was made: tells it from one of the same name that was deleted.
+local function epoch()
+  local time = redis.call('TIME')
+  redis.call('HSETNX', state, 'epoch', time[1] .. '.' .. time[2])
+  return redis.call('HGET', state, 'epoch')
+end
+
+-- Names an incarnation of a group.
+local function new_born()
+  return epoch() .. '-' .. server_ms() .. '-' .. redis.call('HINCRBY', state, 'born', 1)
+end
+
+local function store(id, born, n, text)
+  redis.call('HSET', group_key(id), 'text', text, 'n', n, 'born', born, 'left', n, 'attempts', 0, 'recycled', 0,
+    'submitted', server_ms())
+end
+
+-- How many samples of an incarnation are stored; the field `prompt` beside them is none.
+local function stored(id, born)
+  local key = samples_key(id, born)
+  return redis.call('HLEN', key) - redis.call('HEXISTS', key, 'prompt')
+end
+
+-- The group is over: acked, dropped or dead. `done` refuses a late duplicate, and is bounded by time and number.
+local function forget(id, born, cfg)
+  local now = server_ms()
+  redis.call('UNLINK', samples_key(id, born))
+  redis.call('UNLINK', group_key(id))
+  redis.call('ZADD', done, now, id)
+  redis.call('ZREMRANGEBYSCORE', done, '-inf', now - cfg.done_ms)
+  redis.call('ZREMRANGEBYRANK', done, 0, -1 - cfg.done_number)
+end
+
+local function dead_letter(id, reason, attempts, n, text, cfg)
+  redis.call('XADD', dead, 'MAXLEN', '~', cfg.dead_number, '*', 'id', id, 'reason', reason, 'attempts', attempts,
+    'n', n, 'text', text, 'at', server_ms())
+  count('dead')
+end

@@ -1,0 +1,50 @@
+-- leases: taking a lease away, and what becomes of its group. Needs keys, clock, wake, groups.
+
+-- What a lease adds to `outstanding`: a lease counts at least one sample until its group is completed.
+local function weight(left)
+  return math.max(1, tonumber(left))
+end
+
+local function unlease(id, group)
+  redis.call('ZREM', leases, id)
+  redis.call('HDEL', grants, group.token)
+  if redis.call('DECRBY', outstanding, weight(group.left)) <= 0 then
+    redis.call('DEL', outstanding)
+  end
+  redis.call('HDEL', group_key(id), 'token', 'hard', 'new')
+end
+
+-- Doubles with each attempt up to a bound; the last half is jitter, drawn from the microseconds.
+local function delay(attempts, cfg)
+  local longest = math.min(cfg.retry_cap_ms, cfg.retry_ms * 2 ^ math.max(0, attempts - 1))
+  return math.floor(longest / 2 + longest / 2 * (redis.call('TIME')[2] % 1000) / 1000)
+end
+
+-- An attempt that stored a sample, or that ended by no fault of the group, is not counted (section 5 of the design).
+local function fail(id, group, reason, counts, now, cfg)
+  local attempts = tonumber(group.attempts)
+  unlease(id, group)
+  if not counts or group.new == '1' then
+    attempts = attempts - 1
+  end
+  if attempts >= tonumber(cfg.max_attempts) then
+    dead_letter(id, reason, attempts, group.n, group.text, cfg)
+    forget(id, group.born, cfg)
+    return 'dead'
+  end
+  redis.call('HSET', group_key(id), 'attempts', attempts, 'reason', reason)
+  redis.call('ZADD', again, counts and now + delay(attempts, cfg) or 0, id)
+  return 'ok'
+end
+
+local function reap(most, now, cfg)
+  local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, most)
+  for _, id in ipairs(expired) do
+    fail(id, read(group_key(id)), 'lease expired', true, now, cfg)
+    count('reaped')
+  end
+  if #expired > 0 then
+    wake_one()
+  end
+  return #expired
+end

@@ -1,0 +1,79 @@
+-- queue: the group that is next in line. Needs keys, clock, groups.
+
+-- Reads what any producer may have RPUSHed. The text is only looked at, never encoded again.
+local function parse(text, cfg)
+  if #text > tonumber(cfg.max_bytes) then
+    return nil, 'longer than max_bytes = ' .. cfg.max_bytes .. ': shorten the prompt, or raise max_bytes'
+  end
+  local ok, value = pcall(cjson.decode, text)
+  if not ok or type(value) ~= 'table' or string.sub(string.gsub(text, '^%s+', ''), 1, 1) ~= '{' then
+    return nil, 'not a JSON object'
+  end
+  local id, n = value.id, value.n
+  if id == cjson.null then id = nil end
+  if n == cjson.null then n = nil end
+  if id ~= nil and (type(id) ~= 'string' or id == '' or #id > 256) then
+    return nil, 'id must be a string of 1 to 256 bytes'
+  end
+  if n ~= nil and (type(n) ~= 'number' or n < 1 or n > 4096 or n % 1 ~= 0) then
+    return nil, 'n must be an integer from 1 to 4096'
+  end
+  return {id = id, n = n or tonumber(cfg.n), text = text}
+end
+
+local function claimable(id)
+  local group = redis.call('HMGET', group_key(id), 'left', 'token', 'entry')
+  return group[1] and not group[2] and not group[3] and {id = id, left = tonumber(group[1])}
+end
+
+-- What a raw entry is good for; nil when it is bad (a dead letter), done, or known already.
+local function raw(text, cfg)
+  local found, reason = parse(text, cfg)
+  if not found then
+    dead_letter('', reason, 0, 0, string.sub(text, 1, 1024), cfg)
+  elseif found.id and (redis.call('ZSCORE', done, found.id) or redis.call('EXISTS', group_key(found.id)) == 1) then
+    count('duplicates')
+  else
+    found.left = found.n
+    return found
+  end
+end
+
+-- Looks at the head of the line without taking it; passes over at most `most` entries that can't be claimed.
+-- Groups of `again` come first, so that old groups don't starve.
+local function first(now, most, cfg)
+  for _ = 1, most do
+    local id = redis.call('ZRANGEBYSCORE', again, '-inf', now, 'LIMIT', 0, 1)[1]
+    local entry = not id and redis.call('LINDEX', prompts, 0)
+    if not id and not entry then
+      return nil, 'no_prompts'
+    end
+    local found
+    if id or string.sub(entry, 1, 1) == '@' then
+      found = claimable(id or string.sub(entry, 2))
+    else
+      found = raw(entry, cfg)
+    end
+    if found then
+      found.again = id
+      return found
+    end
+    if id then redis.call('ZREM', again, id) else redis.call('LPOP', prompts) end
+  end
+  return nil, 'again'
+end
+
+-- Takes what `first` has shown out of the line, and stores it if it came raw.
+local function take_out(found)
+  if found.again then
+    redis.call('ZREM', again, found.id)
+    return
+  end
+  redis.call('LPOP', prompts)
+  if found.text then
+    local born = new_born()
+    found.id = found.id or born
+    store(found.id, born, found.n, found.text)
+    count('submitted')
+  end
+end

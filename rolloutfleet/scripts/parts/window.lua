@@ -1,0 +1,63 @@
+-- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys.
+local function window(cfg)
+  local samples = cfg.sample_concurrency
+  if samples == 'auto' then
+    samples = redis.call('HGET', state, 'slots') or 0
+  end
+  local by = 1000 * cfg.n
+  return math.floor((cfg.overcommit * samples + by - 1) / by)
+end
+
+-- Completed groups that no trainer has taken. Entries that a trainer holds do not count: one that needs a batch larger
+-- than the window before it acks would wait for ever.
+local function waiting()
+  local pending = 0
+  local consumers = redis.pcall('XINFO', 'GROUPS', completed)
+  for _, group in ipairs(consumers.err and {} or consumers) do
+    if group[2] == 'trainer' then
+      pending = group[6]
+    end
+  end
+  return math.max(0, redis.call('XLEN', completed) - pending)
+end
+
+local function active(cfg)
+  if cfg.refill == 'group' then
+    return redis.call('ZCARD', leases)
+  end
+  return math.ceil(tonumber(redis.call('GET', outstanding) or 0) / cfg.n)
+end
+
+-- Why no group may be claimed now, whichever it is; nil: the window is open.
+local function closed(cfg)
+  local places = window(cfg)
+  if cfg.paused == '1' then
+    return 'paused'
+  elseif places == 0 then
+    return 'no_capacity'
+  elseif waiting() >= places then
+    return 'completed_full'
+  elseif active(cfg) >= places then
+    return 'active_full'
+  elseif cfg.refill == 'sample' and redis.call('ZCARD', leases) >= cfg.open_cap * places then
+    return 'active_full'
+  end
+end
+
+-- In sample refill a group with more samples than a place has room for waits, unless it would be the only one.
+local function fits(left, cfg)
+  local busy = tonumber(redis.call('GET', outstanding) or 0)
+  return cfg.refill == 'group' or busy == 0 or busy + math.max(1, left) <= cfg.n * window(cfg)
+end
+
+-- Adds the time since the last claim (5 s at most) to the reason that held then, and notes the reason that holds now.
+local function account(reason, now)
+  local last = redis.call('HMGET', state, 'gate', 'gate_at')
+  if last[1] then
+    count('behind:' .. last[1], math.max(0, math.min(5000, now - last[2])))
+  end
+  redis.call('HSET', state, 'gate', reason, 'gate_at', now)
+  if last[1] ~= reason then
+    redis.call('HSET', state, 'gate_since', now)
+  end
+end

@@ -1,0 +1,34 @@
+-- put: after HSETNX of a finished sample in the same MULTI: count it, or throw it away if its group is over.
+-- with: keys clock wake groups leases
+-- flags: allow-oom
+--
+-- KEYS the run's keys (parts/keys.lua)
+-- ARGV id, born, and, only where memory is full and HSETNX was refused: index, sample (binary)
+--
+-- "stored"  the sample is kept, whoever holds the group now
+-- "had"     another one of this index was first; read that one before scoring
+-- "gone"    the incarnation is over (acked, dropped, dead, recycled); nothing of it is kept
+local id, born, index, sample = unpack(ARGV)
+local key, samples = group_key(id), samples_key(id, born)
+local group = read(key)
+if group.born ~= born or redis.call('ZSCORE', trained, id) then
+  redis.call('UNLINK', samples)
+  return 'gone'
+end
+if index then
+  redis.call('HSETNX', samples, index, sample)
+end
+
+-- Counted with HLEN, never by decrement: a call that is executed twice changes nothing.
+local left = group.n - stored(id, born)
+if left == tonumber(group.left) then
+  return 'had'
+end
+redis.call('HSET', key, 'left', left)
+count('samples', group.left - left)
+if group.token then
+  redis.call('HSET', key, 'new', 1)
+  redis.call('INCRBY', outstanding, weight(left) - weight(group.left))
+  wake_one()
+end
+return 'stored'

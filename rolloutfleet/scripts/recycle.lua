@@ -1,0 +1,36 @@
+-- recycle: a trainer found a completed group too old: generate it again under the current policy.
+-- with: keys clock wake groups
+-- flags: allow-oom
+--
+-- KEYS the run's keys (parts/keys.lua)
+-- ARGV entry id
+--
+-- "ok"     the samples are gone, the group is newly born with attempts 0, and last in `prompts`
+-- "limit"  it was recycled recycle_limit times already; nothing changed: the caller decides
+-- "gone"   the entry is not in the stream: acked or recycled before; nothing changed
+local entry = ARGV[1]
+local found = redis.call('XRANGE', completed, entry, entry)[1]
+if not found then
+  return 'gone'
+end
+local id, born = found[2][2], found[2][4]
+local key = group_key(id)
+local group = read(key)
+local cfg = read(config)
+if group.born == born and tonumber(group.recycled) >= tonumber(cfg.recycle_limit) then
+  return 'limit'
+elseif redis.call('XDEL', completed, entry) == 0 then
+  return 'gone'
+end
+redis.call('XACK', completed, 'trainer', entry)
+wake_one()
+if group.born ~= born then
+  return 'gone'
+end
+
+redis.call('UNLINK', samples_key(id, born))
+redis.call('HDEL', key, 'entry', 'by')
+redis.call('HSET', key, 'born', new_born(), 'left', group.n, 'attempts', 0, 'recycled', group.recycled + 1)
+redis.call('RPUSH', prompts, '@' .. id)
+count('recycled')
+return 'ok'

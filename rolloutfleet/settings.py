@@ -1,0 +1,107 @@
+"""Settings that the processes share: where the broker is, and what a run is configured with.
+
+`BrokerSettings` comes from the environment; `RunConfig` is what lies in the key `config`, the same for the whole fleet.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rolloutfleet.keys import RUN_NAME
+from rolloutfleet.window import Refill
+
+
+class BrokerSettings(BaseSettings):
+    """Where the broker is. Read from REDIS_URL and ROLLOUTFLEET_RUN."""
+
+    model_config = SettingsConfigDict(populate_by_name=True, extra="ignore")
+
+    redis_url: Annotated[
+        str, Field(validation_alias="REDIS_URL", description="Redis or Valkey, redis:// or rediss://.")
+    ]
+    run: Annotated[
+        str,
+        Field(validation_alias="ROLLOUTFLEET_RUN", pattern=f"^{RUN_NAME.pattern}$", description="Name of the run."),
+    ]
+
+
+class RunConfig(BaseModel):
+    """The config of a run. Times are in seconds here and in ms in Redis; counts of samples unless they say groups."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sample_concurrency: Annotated[
+        int | Literal["auto"],
+        Field(description='Samples that the fleet holds at once; "auto": the slots of all live workers.'),
+    ] = "auto"
+    n: Annotated[int, Field(ge=1, le=4096, description="Samples of a group that does not say its own n.")] = 8
+    refill: Annotated[
+        Refill,
+        Field(description="A place is free when a whole group is done (group), or when n samples are (sample)."),
+    ] = "group"
+    overcommit: Annotated[int, Field(ge=1, le=100_000, description="Permille by which W exceeds the samples.")] = 1000
+    open_cap: Annotated[int, Field(ge=1, description="sample refill: most open groups, in windows.")] = 4
+    max_attempts: Annotated[int, Field(ge=1, description="Failed attempts after which a group is dead.")] = 5
+    lease_seconds: Annotated[float, Field(ge=0.05, description="A lease that isn't extended ends after this.")] = 60
+    group_seconds: Annotated[float, Field(gt=0, description="Longest that one attempt at a group may take.")] = 7200
+    retry_seconds: Annotated[float, Field(gt=0, description="First delay of a failed group; doubles each time.")] = 1
+    retry_cap_seconds: Annotated[float, Field(gt=0, description="Longest delay of a failed group.")] = 60
+    max_bytes: Annotated[int, Field(ge=1024, description="Longest prompt group, in bytes of JSON.")] = 8 * 2**20
+    recycle_limit: Annotated[int, Field(ge=0, description="How often a group may be recycled.")] = 3
+    done_seconds: Annotated[float, Field(ge=0, description="How long an id that is over refuses a duplicate.")] = (
+        604_800
+    )
+    done_number: Annotated[int, Field(ge=0, description="The most such ids that are kept.")] = 1_000_000
+    dead_number: Annotated[int, Field(ge=1, description="About how many dead letters are kept.")] = 10_000
+    reward: Annotated[
+        Literal["worker", "trainer"], Field(description="Who scores: with trainer, groups complete unscored.")
+    ] = "worker"
+    fingerprint: Annotated[
+        str, Field(description="Of tokenizer and template; a worker with another does not claim. Empty: any.")
+    ] = ""
+    paused: Annotated[bool, Field(description="Nothing is claimed while this holds.")] = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.sample_concurrency != "auto" and self.sample_concurrency < 1:
+            raise ValueError('sample_concurrency must be at least 1, or "auto"')
+        if self.retry_cap_seconds < self.retry_seconds:
+            raise ValueError("retry_cap_seconds is shorter than retry_seconds: raise it")
+        return self
+
+    def fields(self, *, only_set: bool = False) -> dict[str, str]:
+        """What goes into the key `config`. `only_set`: just the fields that were given to the constructor."""
+        given = self.model_dump(include=set(self.model_fields_set) if only_set else None)
+        return dict(_to_wire(name, value) for name, value in given.items())
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str]) -> "RunConfig":
+        """The config as read from Redis. Fields of a newer version are ignored."""
+        read = dict(_from_wire(name, value) for name, value in fields.items())
+        return cls.model_validate({name: value for name, value in read.items() if name in cls.model_fields})
+
+
+def _to_wire(name: str, value: object) -> tuple[str, str]:
+    if name.endswith("_seconds") and isinstance(value, int | float):
+        return name.removesuffix("seconds") + "ms", str(round(value * 1000))
+    return name, str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _from_wire(name: str, value: str) -> tuple[str, object]:
+    if name.endswith("_ms"):
+        return name.removesuffix("ms") + "seconds", int(value) / 1000
+    return name, int(value) if value.isdigit() and name != "fingerprint" else value
+
+
+def explain(error: ValidationError) -> str:
+    """A wrong setting in one sentence each, with its name and the mend."""
+    lines: list[str] = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"]) or "settings"
+        if problem["type"] == "missing":
+            lines.append(f"{name} is not set: give it as an option or in the environment")
+        else:
+            lines.append(f"{name}: {problem['msg'].removeprefix('Value error, ')} (it is {problem['input']!r})")
+    return "; ".join(lines)

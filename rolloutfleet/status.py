@@ -1,0 +1,189 @@
+"""One look at a run: window, gate and reason, queues, workers. Shared by the command line, the main job and the API.
+
+Invariants: one round trip, and only commands whose cost does not grow with the queues (with the workers it does); an
+unknown number is None, never 0.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.errors import RunMissing
+from rolloutfleet.settings import RunConfig
+from rolloutfleet.window import Reason, Window
+
+type Texts = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A live worker as it last told of itself. `lease_seconds`: what is left until it counts as gone."""
+
+    name: str
+    slots: int
+    lease_seconds: float
+    facts: Mapping[str, Any]
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A run at one moment. Counts are groups unless they say samples; times are seconds."""
+
+    run: str
+    config: RunConfig
+    window: Window
+    prompts: int
+    again: int
+    dead: int
+    taken: int  # completed groups that a trainer holds
+    stats: Texts
+    reason: str  # what the last claim was answered
+    reason_seconds: float | None  # since when
+    workers: Sequence[WorkerStatus]
+
+    @property
+    def queued(self) -> int:
+        return self.prompts + self.again
+
+    @property
+    def sentence(self) -> str:
+        """Why the fleet idles, or that it does not."""
+        known = self.reason in list(Reason)
+        return Reason(self.reason).sentence if known else "no worker has asked for a group yet"
+
+    @property
+    def seconds_behind(self) -> dict[str, float]:
+        """Time that the gate spent behind each reason since the run began."""
+        behind = {name.removeprefix("behind:"): ms for name, ms in self.stats.items() if name.startswith("behind:")}
+        return {reason: int(ms) / 1000 for reason, ms in sorted(behind.items())}
+
+    def stat(self, name: str) -> int:
+        """A counter; 0 when nothing was counted yet."""
+        return int(self.stats.get(name, 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for --json."""
+        return {
+            "run": self.run,
+            "reason": self.reason,
+            "sentence": self.sentence,
+            "reason_seconds": self.reason_seconds,
+            "window": self.window.size,
+            "active": self.window.active,
+            "used": self.window.used,
+            "outstanding": self.window.outstanding,
+            "waiting": self.window.waiting,
+            "taken": self.taken,
+            "prompts": self.prompts,
+            "again": self.again,
+            "dead": self.dead,
+            "seconds_behind": self.seconds_behind,
+            "stats": {name: int(value) for name, value in self.stats.items() if not name.startswith("behind:")},
+            "config": self.config.model_dump(),
+            "workers": [
+                {"name": worker.name, "slots": worker.slots, "draining": worker.draining, **worker.facts}
+                for worker in self.workers
+            ],
+        }
+
+
+async def read_status(broker: Broker) -> Status:
+    """Reads the run. Errors: RunMissing, BrokerUnavailable."""
+    key = broker.keys.named
+    answers = await broker.calls.read(
+        [
+            ["HGETALL", key("config")],
+            ["HGETALL", key("state")],
+            ["HGETALL", key("stats")],
+            ["HGETALL", key("capacity")],
+            ["ZRANGE", key("workers"), 0, -1, "WITHSCORES"],
+            ["ZRANGE", key("draining"), 0, -1],
+            ["ZCARD", key("leases")],
+            ["GET", key("outstanding")],
+            ["LLEN", key("prompts")],
+            ["ZCARD", key("again")],
+            ["XLEN", key("dead")],
+            ["XLEN", key("completed")],
+            ["XINFO", "GROUPS", key("completed")],
+            ["TIME"],
+        ]
+    )
+    config, state, stats, capacity = (_texts(answer) for answer in answers[:4])
+    if not config:
+        raise RunMissing(f"run {broker.keys.run!r} has no config; {await _known_runs(broker)}")
+    deadlines, draining, active, outstanding, prompts, again, dead, entries, groups, time = answers[4:]
+    now = int(time[0]) * 1000 + int(time[1]) // 1000
+    taken = _pending(groups)
+    settings = RunConfig.from_fields(config)
+    window = _window(settings, state, active, int(outstanding or 0), max(0, entries - taken))
+    return Status(
+        broker.keys.run,
+        settings,
+        window,
+        prompts,
+        again,
+        dead,
+        taken,
+        stats,
+        state.get("gate", "unknown"),
+        (now - int(state["gate_since"])) / 1000 if "gate_since" in state else None,
+        _workers(deadlines, capacity, {name.decode() for name in draining}, now - int(state.get("shift", 0))),
+    )
+
+
+def _window(config: RunConfig, state: Texts, active: int, outstanding: int, waiting: int) -> Window:
+    samples = config.sample_concurrency
+    return Window(
+        samples=int(state.get("slots", 0)) if samples == "auto" else samples,
+        n=config.n,
+        active=active,
+        outstanding=outstanding,
+        waiting=waiting,
+        refill=config.refill,
+        overcommit=config.overcommit,
+        open_cap=config.open_cap,
+        paused=config.paused,
+    )
+
+
+def _workers(deadlines: Any, capacity: Texts, draining: set[str], now: int) -> list[WorkerStatus]:
+    found: list[WorkerStatus] = []
+    for raw, deadline in as_dict(deadlines).items():
+        name = raw.decode()
+        facts = json.loads(capacity.get(f"{name}:facts", "{}"))
+        left = (float(deadline) - now) / 1000
+        found.append(WorkerStatus(name, int(capacity.get(name, 0)), left, facts, name in draining))
+    return found
+
+
+def _pending(groups: Any) -> int:
+    if isinstance(groups, Exception):  # no stream yet
+        return 0
+    for group in groups:
+        fields = {_text(name): value for name, value in as_dict(group).items()}
+        if _text(fields["name"]) == "trainer":
+            return int(fields["pending"])
+    return 0
+
+
+async def _known_runs(broker: Broker) -> str:
+    names = await known_runs(broker)
+    return f"the runs here are {', '.join(names)}" if names else "there is no run here yet"
+
+
+async def known_runs(broker: Broker) -> list[str]:
+    """Names of the runs on this server that have a config."""
+    keys = cast(AsyncIterator[bytes], broker.client.scan_iter(match="rf1:{*}:config", count=1000))
+    found = [key async for key in keys]
+    return sorted(key.decode().removeprefix("rf1:{").removesuffix("}:config") for key in found)
+
+
+def _texts(answer: Any) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in as_dict(answer).items()}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

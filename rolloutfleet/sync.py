@@ -1,0 +1,107 @@
+"""The trainer's client without asyncio: the same methods, on an event loop that runs in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from rolloutfleet.broker import Submitted
+from rolloutfleet.messages import CompletedGroup, PromptGroup
+from rolloutfleet.reading import Outcome
+from rolloutfleet.settings import RunConfig
+from rolloutfleet.status import Status
+from rolloutfleet.trainer import Batch, Trainer
+
+
+class SyncTrainer:
+    """What `Trainer` is, for code that blocks. Made by `connect`, used as a context manager, from one thread."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rolloutfleet", daemon=True)
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        run: str,
+        consumer: str = "trainer",
+        *,
+        config: RunConfig | None = None,
+        idle_seconds: float = 300,
+        retry_seconds: float = 60,
+    ) -> Self:
+        """See Trainer.connect."""
+        options = {"config": config, "idle_seconds": idle_seconds, "retry_seconds": retry_seconds}
+        return cls(Trainer.connect(url, run, consumer, **options))  # pyright: ignore[reportArgumentType]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._call(self._trainer.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._call(self._trainer.close())
+        self._end()
+
+    def submit(self, groups: Sequence[PromptGroup], *, max_queued: int | None = None) -> list[Submitted]:
+        """See Trainer.submit."""
+        return self._call(self._trainer.submit(groups, max_queued=max_queued))
+
+    def take(self, most: int, timeout: float | None = None) -> list[CompletedGroup]:
+        """See Trainer.take."""
+        return self._call(self._trainer.take(most, timeout))
+
+    @contextmanager
+    def batch(
+        self, size: int, *, version: int | None = None, timeout: float | None = None
+    ) -> Generator[Batch, None, None]:
+        """See Trainer.batch."""
+        block = self._trainer.batch(size, version=version, timeout=timeout)
+        batch = self._call(block.__aenter__())
+        try:
+            yield batch
+        except BaseException as error:
+            self._call(block.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._call(block.__aexit__(None, None, None))
+
+    def generate(self, groups: Sequence[PromptGroup], timeout: float | None = None) -> list[Outcome]:
+        """See Trainer.generate."""
+        return self._call(self._trainer.generate(groups, timeout))
+
+    def ack(self, groups: Sequence[CompletedGroup]) -> list[str]:
+        """See Trainer.ack."""
+        return self._call(self._trainer.ack(groups))
+
+    def recycle(self, group: CompletedGroup) -> str:
+        """See Trainer.recycle."""
+        return self._call(self._trainer.recycle(group))
+
+    def status(self) -> Status:
+        return self._call(self._trainer.status())
+
+    def _call[T](self, call: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()  # Ctrl-C while waiting: the wait must end, or its connection would be lost
+            raise
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()

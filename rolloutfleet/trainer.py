@@ -1,0 +1,263 @@
+"""The client that trainers use: submit prompt groups, take completed ones, ack what was trained on.
+
+Invariants: at least once: a group that was taken and not acked is handed out again, first of all to the same consumer;
+a group that is handed out has exactly n sound samples and the rewards of these; what is held is touched from a thread,
+so that a long step loses nothing to another rank. Errors: BrokerUnavailable after `retry_seconds` without an answer.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from redis.exceptions import RedisError
+
+from rolloutfleet.broker import Broker, Entry, Submitted
+from rolloutfleet.messages import CompletedGroup, PromptGroup
+from rolloutfleet.reading import Outcome, fetch, find_lost
+from rolloutfleet.redis import BLOCK_SECONDS, connect, connect_blocking
+from rolloutfleet.server import read_server
+from rolloutfleet.settings import RunConfig
+from rolloutfleet.status import Status, read_status
+from rolloutfleet.touch import Toucher
+
+log = logging.getLogger(__name__)
+
+_PENDING_PAGE = 200
+_ROOM_SECONDS = 0.2  # between looks whether there is room to submit
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Groups that are trained on together. `version` is the trainer's own weight version, if it gave one."""
+
+    groups: Sequence[CompletedGroup]
+    version: int | None = None
+
+    def __iter__(self):
+        return iter(self.groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def staleness(self) -> list[int | None]:
+        """Versions that each group's oldest token is behind; None where either version is unknown."""
+        if self.version is None:
+            return [None] * len(self.groups)
+        return [group.staleness(self.version) for group in self.groups]
+
+
+class Trainer:
+    """One consumer of a run. Made by `connect`, used as an async context manager."""
+
+    def __init__(self, broker: Broker, url: str, consumer: str, idle_seconds: float) -> None:
+        self.broker = broker
+        self.consumer = consumer
+        self.idle_seconds = idle_seconds
+        self._blocking = connect_blocking(url)
+        self._toucher = Toucher(url, broker.keys.run, consumer, idle_seconds / 4)
+        self._held: dict[str, CompletedGroup] = {}  # by entry: handed out or ready, not acked
+        self._ready: list[CompletedGroup] = []  # taken, not handed out
+        self._recover = True
+        self._config: RunConfig | None = None
+        self._looked_for_dead = time.monotonic()
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        run: str,
+        consumer: str = "trainer",
+        *,
+        config: RunConfig | None = None,
+        idle_seconds: float = 300,
+        retry_seconds: float = 60,
+    ) -> Self:
+        """A trainer that is not connected yet: `async with` connects it.
+
+        `config`: the fields given to it are set, others stay as they are in the run. `idle_seconds`: entries of a
+        consumer that was not heard of for so long are taken over.
+        """
+        trainer = cls(Broker(connect(url), run, retry_seconds), url, consumer, idle_seconds)
+        trainer._config = config
+        return trainer
+
+    async def __aenter__(self) -> Self:
+        if self._config is not None:
+            await self.broker.configure(self._config)
+        for problem in (await self.broker.calls.repeat(lambda: read_server(self.broker.client))).problems():
+            log.warning("%s", problem)
+        await self.broker.adopt(self.consumer)
+        self._toucher.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection. What is held stays pending: this consumer is handed it again, or later another."""
+        await asyncio.to_thread(self._toucher.stop)
+        await self._blocking.aclose()
+        await self.broker.client.aclose()
+
+    # Prompt groups
+
+    async def submit(self, groups: Sequence[PromptGroup], *, max_queued: int | None = None) -> list[Submitted]:
+        """Puts groups in line; queued, known or done for each. With `max_queued` it waits while so many wait already.
+
+        Ids that a run has seen are refused, so a ledger may be submitted again as a whole. Errors: RunMissing.
+        """
+        words: list[Submitted] = []
+        while len(words) < len(groups):
+            room = len(groups) if max_queued is None else max_queued - await self.broker.queued()
+            if room <= 0:
+                await asyncio.sleep(_ROOM_SECONDS)
+                continue
+            words += await self.broker.submit(groups[len(words) : len(words) + room])
+        return words
+
+    # Completed groups
+
+    async def take(self, most: int, timeout: float | None = None) -> list[CompletedGroup]:
+        """1 to `most` groups as soon as there is one; [] after `timeout` seconds. They are held until `ack`."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._ready:
+            last = await self._look(most)
+            left = BLOCK_SECONDS if end is None else min(BLOCK_SECONDS, end - time.monotonic())
+            if self._ready or left <= 0:
+                break
+            await self._wait(last, left)
+        groups, self._ready = self._ready[:most], self._ready[most:]
+        return groups
+
+    @asynccontextmanager
+    async def batch(
+        self, size: int, *, version: int | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Batch, None]:
+        """Exactly `size` groups, acked when the block ends well; otherwise they come again with the next batch.
+
+        Errors: TimeoutError after `timeout` seconds; what came until then is kept for the next batch.
+        """
+        groups = await self._fill(size, timeout)
+        try:
+            yield Batch(groups, version)
+        except BaseException:
+            self._give_back(groups)
+            raise
+        await self.ack(groups)
+
+    async def generate(self, groups: Sequence[PromptGroup], timeout: float | None = None) -> list[Outcome]:
+        """Submits these groups and gives their results in the order asked, acked.
+
+        A result is a CompletedGroup, or a LostGroup with its reason (dead letter, dropped). One reader per run.
+        Errors: TimeoutError after `timeout` seconds.
+        """
+        await self.submit(groups)
+        wanted = {group.id for group in groups}
+        found: dict[str, Outcome] = {}
+        end = None if timeout is None else time.monotonic() + timeout
+        while wanted - found.keys():
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError(await self._why(f"{len(found)} of {len(wanted)} results"))
+            others: list[CompletedGroup] = []
+            for group in await self.take(len(groups), BLOCK_SECONDS / 4):
+                if group.id in wanted:
+                    found[group.id] = group
+                else:
+                    others.append(group)
+            self._give_back(others)
+            found |= await find_lost(self.broker, wanted - found.keys() - {group.id for group in self._ready})
+        await self.ack([group for group in found.values() if isinstance(group, CompletedGroup)])
+        return [found[group.id] for group in groups]
+
+    async def ack(self, groups: Sequence[CompletedGroup]) -> list[str]:
+        """These were trained on: they are over. ok, or gone (acked before, by this or another consumer), for each."""
+        words = await self.broker.ack([group.entry for group in groups])
+        self._forget(groups)
+        return list(words)
+
+    async def recycle(self, group: CompletedGroup) -> str:
+        """Throws the samples away and has the group generated again: ok, limit (too often: decide yourself) or gone."""
+        word = await self.broker.recycle(group.entry)
+        if word != "limit":
+            self._forget([group])
+        return word
+
+    async def status(self) -> Status:
+        return await read_status(self.broker)
+
+    # Inside
+
+    async def _fill(self, size: int, timeout: float | None) -> list[CompletedGroup]:
+        groups: list[CompletedGroup] = []
+        end = None if timeout is None else time.monotonic() + timeout
+        try:
+            while len(groups) < size:
+                groups += await self.take(size - len(groups), None if end is None else end - time.monotonic())
+                if end is not None and len(groups) < size and time.monotonic() >= end:
+                    raise TimeoutError(await self._why(f"{len(groups)} of {size} groups"))
+        except BaseException:
+            self._give_back(groups)
+            raise
+        return groups
+
+    async def _why(self, what: str) -> str:
+        return f"{what} within the time given; {(await self.status()).sentence}"
+
+    async def _look(self, most: int) -> str:
+        """Takes what is there: own pending entries where something was lost, entries of dead consumers, new ones."""
+        try:
+            if self._recover:
+                await self._take_pending()
+            await self._take_over(most)
+            last, entries = await self.broker.take(self.consumer, most)
+            await self._receive([entry for entry in entries if entry.entry not in self._held])
+        except BaseException:
+            self._recover = True  # an answer may be lost: its entries are pending here, and we don't know them
+            raise
+        return last
+
+    async def _take_pending(self) -> None:
+        position = "0"
+        while position:
+            _, entries = await self.broker.take(self.consumer, _PENDING_PAGE, position)
+            await self._receive([entry for entry in entries if entry.entry not in self._held])
+            position = entries[-1].entry if len(entries) == _PENDING_PAGE else ""
+        self._recover = False
+
+    async def _take_over(self, most: int) -> None:
+        if time.monotonic() - self._looked_for_dead < self.idle_seconds / 4:
+            return
+        self._looked_for_dead = time.monotonic()
+        entries = await self.broker.take_over(self.consumer, self.idle_seconds, most)
+        await self._receive([entry for entry in entries if entry.entry not in self._held])
+
+    async def _receive(self, entries: Sequence[Entry]) -> None:
+        groups = await fetch(self.broker, entries)
+        self._held |= {group.entry: group for group in groups}
+        self._ready += groups
+        self._toucher.hold(list(self._held))
+
+    async def _wait(self, last: str, seconds: float) -> None:
+        """Until there is an entry beyond `last`. Nothing is taken by it."""
+        key = self.broker.keys.named("completed")
+        try:
+            await self._blocking.xread({key: last}, count=1, block=max(1, round(seconds * 1000)))
+        except RedisError:
+            self._recover = True
+            await asyncio.sleep(min(seconds, 0.1))
+
+    def _give_back(self, groups: Sequence[CompletedGroup]) -> None:
+        self._ready = [group for group in groups if group.entry in self._held] + self._ready
+
+    def _forget(self, groups: Sequence[CompletedGroup]) -> None:
+        for group in groups:
+            self._held.pop(group.entry, None)
+        self._toucher.hold(list(self._held))

@@ -1,0 +1,106 @@
+"""The window: may a worker claim a group now, and if not, why. Pure; scripts/parts/window.lua is its twin.
+
+Invariants: after a claim that grants, active <= W, or the group is the only one; an unknown number closes the window.
+The twin is tested against this, value by value.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal
+
+type Refill = Literal["group", "sample"]
+
+
+class Reason(StrEnum):
+    """What holds the fleet back. `sentence` is what a person reads."""
+
+    OPEN = "open"
+    ACTIVE_FULL = "active_full"
+    COMPLETED_FULL = "completed_full"
+    NO_PROMPTS = "no_prompts"
+    PAUSED = "paused"
+    NO_CAPACITY = "no_capacity"
+    BUSY = "busy"
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Reason.OPEN: "the window is open",
+    Reason.ACTIVE_FULL: "the window is full: as many groups are active as sample_concurrency allows",
+    Reason.COMPLETED_FULL: "the trainer is the bottleneck: completed groups wait to be taken",
+    Reason.NO_PROMPTS: "no prompt group waits",
+    Reason.PAUSED: "the run is paused",
+    Reason.NO_CAPACITY: "no worker is there: sample_concurrency is auto, and nobody reports slots",
+    Reason.BUSY: "every worker's own places are full",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the decision needs to know. Counts are groups, but for `samples`, `outstanding` and `n` (samples)."""
+
+    samples: int  # sample_concurrency; with "auto" the slots of all live workers
+    n: int
+    active: int = 0  # leases
+    outstanding: int = 0  # sum of max(1, samples left) over the leases
+    waiting: int = 0  # completed groups that no trainer has taken
+    refill: Refill = "group"
+    overcommit: int = 1000  # permille
+    open_cap: int = 4
+    paused: bool = False
+
+    @property
+    def size(self) -> int:
+        """W, in groups."""
+        return window_size(self.samples, self.n, self.overcommit)
+
+    @property
+    def used(self) -> int:
+        """Active groups as the gate counts them."""
+        return self.active if self.refill == "group" else -(-self.outstanding // self.n)
+
+    def closed(self) -> Reason | None:
+        """Why no group may be claimed, whichever it is; None: the window is open."""
+        if self.paused:
+            return Reason.PAUSED
+        if self.size == 0:
+            return Reason.NO_CAPACITY
+        if self.waiting >= self.size:
+            return Reason.COMPLETED_FULL
+        if self.used >= self.size:
+            return Reason.ACTIVE_FULL
+        if self.refill == "sample" and self.active >= self.open_cap * self.size:
+            return Reason.ACTIVE_FULL
+        return None
+
+    def fits(self, left: int) -> bool:
+        """Whether a group that needs `left` more samples has room; always, if it would be the only one."""
+        if self.refill == "group" or self.outstanding == 0:
+            return True
+        return self.outstanding + max(1, left) <= self.n * self.size
+
+
+def window_size(samples: int, n: int, overcommit: int = 1000) -> int:
+    """W = ceil(overcommit / 1000 * samples / n), in integers: 512 samples in eights are 64 groups, 10 in fours 3."""
+    return -(-overcommit * samples // (1000 * n))
+
+
+def decide(window: Window, lefts: list[int], places: int) -> tuple[int, Reason]:
+    """How many of the groups in line (`lefts`: their missing samples) a worker with `places` may claim; why no more."""
+    granted = 0
+    while True:
+        reason = window.closed()
+        if reason:
+            return granted, reason
+        if granted == len(lefts):
+            return granted, Reason.NO_PROMPTS
+        if not window.fits(lefts[granted]):
+            return granted, Reason.ACTIVE_FULL
+        if granted == places:
+            return granted, Reason.BUSY
+        outstanding = window.outstanding + max(1, lefts[granted])
+        window = replace(window, active=window.active + 1, outstanding=outstanding)
+        granted += 1
