@@ -11,13 +11,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from redis.exceptions import (
+    ClusterDownError,
     ConnectionError,
     ExecAbortError,
+    MasterDownError,
     NoScriptError,
     OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
+    TryAgainError,
 )
 
 from rolloutfleet.errors import BrokerUnavailable
@@ -25,8 +29,10 @@ from rolloutfleet.keys import Keys
 from rolloutfleet.lua import Script, scripts
 from rolloutfleet.redis import Client
 
-# Answers of a server that cannot serve now: back off and go on.
-_NOT_NOW = ("READONLY", "LOADING", "CLUSTERDOWN", "MISCONF", "OOM", "BUSY", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS")
+# Answers of a server that cannot serve now: back off and go on. The client library makes classes of some, and cuts
+# their first word off; the others still begin with it.
+_NOT_NOW_CLASSES = (OutOfMemoryError, ReadOnlyError, ClusterDownError, TryAgainError, MasterDownError)
+_NOT_NOW = ("MISCONF", "BUSY ", "NOREPLICAS", "READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "OOM")
 _FIRST_DELAY = 0.02
 _LONGEST_DELAY = 1.0
 
@@ -141,4 +147,4 @@ class Calls:
 def _is_not_now(error: RedisError) -> bool:
     if isinstance(error, ConnectionError | TimeoutError):
         return True
-    return isinstance(error, OutOfMemoryError) or (isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW))
+    return isinstance(error, _NOT_NOW_CLASSES) or (isinstance(error, ResponseError) and str(error).startswith(_NOT_NOW))

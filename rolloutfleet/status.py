@@ -40,8 +40,8 @@ class Status:
     dead: int
     taken: int  # completed groups that a trainer holds
     stats: Texts
-    reason: str  # what the last claim was answered
-    reason_seconds: float | None  # since when
+    gate: str  # what the last claim was answered
+    gate_seconds: float | None  # since when it is answered so
     workers: Sequence[WorkerStatus]
 
     @property
@@ -49,10 +49,19 @@ class Status:
         return self.prompts + self.again
 
     @property
+    def reason(self) -> Reason:
+        """What holds the fleet back now. Computed from the numbers: the last claim may be long ago."""
+        closed = self.window.closed()
+        if closed or not self.queued:
+            return closed or Reason.NO_PROMPTS
+        return Reason.BUSY if self.gate == Reason.BUSY else Reason.OPEN
+
+    @property
     def sentence(self) -> str:
         """Why the fleet idles, or that it does not."""
-        known = self.reason in list(Reason)
-        return Reason(self.reason).sentence if known else "no worker has asked for a group yet"
+        if self.reason is Reason.OPEN and not self.workers:
+            return "no worker is alive"
+        return self.reason.sentence
 
     @property
     def seconds_behind(self) -> dict[str, float]:
@@ -70,7 +79,8 @@ class Status:
             "run": self.run,
             "reason": self.reason,
             "sentence": self.sentence,
-            "reason_seconds": self.reason_seconds,
+            "gate": self.gate,
+            "gate_seconds": self.gate_seconds,
             "window": self.window.size,
             "active": self.window.active,
             "used": self.window.used,

@@ -15,9 +15,7 @@ if group.born ~= born or redis.call('ZSCORE', trained, id) then
   redis.call('UNLINK', samples)
   return 'gone'
 end
-if index then
-  redis.call('HSETNX', samples, index, sample)
-end
+local is_new = not index or redis.call('HSETNX', samples, index, sample) == 1
 
 -- Counted with HLEN, never by decrement: a call that is executed twice changes nothing.
 local left = group.n - stored(id, born)
@@ -31,4 +29,4 @@ if group.token then
   redis.call('INCRBY', outstanding, weight(left) - weight(group.left))
   wake_one()
 end
-return 'stored'
+return is_new and 'stored' or 'had'
