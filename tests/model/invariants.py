@@ -1,0 +1,193 @@
+"""The invariants I1 to I9, each a function that says whether it holds; its first sentence is what is reported.
+
+Some are facts of a state, some of one step (what it did between `before` and `after`). I10, that rest can be reached
+from every state, needs the whole graph: see `explore`; here is only what bounds it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.model import window
+from tests.model.claims import Claimed
+from tests.model.parts import settings
+from tests.model.state import Broker, EntryName
+
+
+class Step(NamedTuple):
+    before: Broker
+    name: str
+    arguments: tuple[Any, ...]
+    answer: object
+    after: Broker
+
+
+def i1_window(step: Step) -> bool:
+    """After each claim that grants, active <= W, or it is the only lease."""
+    if not is_new_grant(step):
+        return True
+    config = settings(step.after)
+    active = window.active(step.after, config)
+    return active <= window.size(step.after, config) or len(step.after.leases) == 1
+
+
+def i1_closed_by_hand(step: Step) -> bool:
+    """Nothing is granted in a paused run, nor to a worker that drains or was evicted."""
+    if not is_new_grant(step):
+        return True
+    worker = step.arguments[0]
+    return not settings(step.after).paused and worker not in step.after.draining | step.after.barred
+
+
+def is_new_grant(step: Step) -> bool:
+    answer = step.answer
+    return isinstance(answer, Claimed) and any(not step.before.grants.has(grant.token) for grant in answer.grants)
+
+
+def i2_waiting(broker: Broker) -> bool:
+    """At most 2W - 1 completed groups wait; in sample refill (1 + open_cap) W - 1."""
+    config = settings(broker)
+    rounds = 1 if config.refill == "group" else config.open_cap
+    places = window.size(broker, config)
+    return window.waiting(broker) <= max(0, (1 + rounds) * places - 1)
+
+
+def i3_entered_once(step: Step, entered: frozenset[EntryName]) -> bool:
+    """Each incarnation appears at most once in `completed`."""
+    grew = len(step.after.completed) > len(step.before.completed)
+    return not grew or step.after.completed[-1].name not in entered
+
+
+def i3_done_is_done(step: Step) -> bool:
+    """An id within the horizon of `done` is not made again, but by requeue."""
+    if step.name not in ("submit", "claim"):
+        return True
+    return not any(id in step.before.done for id in step.after.groups.each_key() if not step.before.groups.has(id))
+
+
+def i4_one_place(broker: Broker) -> bool:
+    """Each stored group is in exactly one of prompts, again, leases, the stream; nothing points to one that is gone."""
+    waiting = [prompt.id for prompt in broker.prompts if prompt.n is None]
+    pointers = waiting + list(broker.again) + list(broker.leases.each_key()) + [entry.id for entry in broker.completed]
+    return len(pointers) == len(broker.groups) and all(id in pointers for id in broker.groups.each_key())
+
+
+def i4_no_loss(step: Step) -> bool:
+    """A group goes only into `done`, and is replaced only by its own recycling."""
+    if step.name == "flush":
+        return True
+    for id, group in step.before.groups:
+        now = step.after.groups.get(id)
+        if now is None and id not in step.after.done:
+            return False
+        if now is not None and now.born != group.born and step.name != "recycle":
+            return False
+    return True
+
+
+def i5_samples(broker: Broker) -> bool:
+    """No samples outlive their incarnation."""
+    for id, born in broker.samples.each_key():
+        group = broker.groups.get(id)
+        if group is None or group.born != born:
+            return False
+    return True
+
+
+def i6_leases(broker: Broker) -> bool:
+    """Leases, grants and groups with a token are the same."""
+    grants = {(token, id) for token, id in broker.grants}
+    tokens = {(group.token, id) for id, group in broker.groups if group.token is not None}
+    return grants == tokens and sorted(broker.grants.values()) == list(broker.leases.each_key())
+
+
+def i6_outstanding(broker: Broker) -> bool:
+    """Outstanding is the sum of max(1, left) over the leases, and left is what is missing."""
+    total = 0
+    for id, group in broker.groups:
+        if group.token is not None:
+            if group.left != window.left_of(group, broker.stored(id, group.born)):
+                return False
+            total += group.left
+    return broker.outstanding == total
+
+
+def i7_samples_stay(step: Step) -> bool:
+    """A finished sample is neither lost nor replaced while its incarnation lives."""
+    for (id, born), samples in step.before.samples:
+        before, after = step.before.groups.get(id), step.after.groups.get(id)
+        if before is None or after is None or not before.born == after.born == born:
+            continue
+        now = step.after.stored(id, born)
+        if any(now.get(index) != value for index, value in samples):
+            return False
+    return True
+
+
+def i8_lost_is_lost(step: Step) -> bool:
+    """A lease that was lost can extend, complete, release and drop nothing."""
+    if step.name in ("complete", "release", "drop"):
+        return step.before.grants.has(step.arguments[0]) or step.after == step.before
+    if step.name != "heartbeat":
+        return True
+    listed = {step.before.grants.get(token) for token in step.arguments[1]}
+    extended = [id for id, lease in step.after.leases if lease != step.before.leases.get(id)]
+    return all(id in listed for id in extended)
+
+
+def i8_a_heartbeat_keeps(step: Step) -> bool:
+    """A heartbeat takes no lease away that it lists, nor one of the claim that it says is in flight."""
+    if step.name != "heartbeat":
+        return True
+    tokens, flying = (*step.arguments, "")[1:3]
+    taken = [token for token in step.before.grants.each_key() if not step.after.grants.has(token)]
+    return not any(token in tokens or token.rpartition("/")[0] == flying for token in taken)
+
+
+def i9_rewards(broker: Broker) -> bool:
+    """Every entry has its n samples, and its rewards were computed from exactly these."""
+    for entry in broker.completed:
+        samples, group = broker.stored(entry.id, entry.born), broker.groups.get(entry.id)
+        if group is None or len(samples) != group.n or tuple(samples.values()) != entry.rewards:
+            return False
+    return True
+
+
+def i10_bounds(broker: Broker) -> bool:
+    """No group is attempted or recycled more often than its bounds say."""
+    config = settings(broker)
+    return all(
+        group.attempts <= config.max_attempts and group.recycled <= config.max_recycles
+        for group in broker.groups.values()
+    )
+
+
+OF_A_STATE: tuple[Callable[[Broker], bool], ...] = (
+    i4_one_place, i6_leases, i6_outstanding, i5_samples, i9_rewards, i2_waiting, i10_bounds,
+)  # fmt: skip
+OF_A_STEP: tuple[Callable[[Step], bool], ...] = (
+    i1_window, i1_closed_by_hand, i8_lost_is_lost, i8_a_heartbeat_keeps, i3_done_is_done, i4_no_loss, i7_samples_stay,
+)  # fmt: skip
+
+
+def named(invariant: Callable[..., bool]) -> str:
+    """`I4 one place`: the number and the name, as tables show it."""
+    number, _, words = invariant.__name__.partition("_")
+    return f"{number.upper()} {words.replace('_', ' ')}"
+
+
+def broken_by_step(step: Step, entered: frozenset[EntryName]) -> str:
+    """The first invariant that the step broke, or ""."""
+    if step.after is step.before:
+        return ""
+    for invariant in OF_A_STEP:
+        if not invariant(step):
+            return named(invariant)
+    return "" if i3_entered_once(step, entered) else named(i3_entered_once)
+
+
+def broken_in(broker: Broker, exempt: frozenset[str] = frozenset()) -> str:
+    """The first invariant, by its name, that doesn't hold in this state, or ""."""
+    for invariant in OF_A_STATE:
+        if not invariant(broker) and named(invariant) not in exempt:
+            return named(invariant)
+    return ""

@@ -1,0 +1,303 @@
+"""The broker's steps: each takes the state and its arguments and gives the state afterwards and the answer.
+
+Answers are the words of the Lua scripts. What a real broker resolves by its clock is an argument here: which ids of
+`again` are due, which leases expired, which entries have been idle for long. The claim is in `claims`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.model import parts
+from tests.model.claims import claim, extend, reap
+from tests.model.guards import guard
+from tests.model.state import ORPHAN, Broker, Config, Entry, EntryName, Group, Map, Prompt, new_run
+
+
+def submit(broker: Broker, groups: tuple[tuple[str, int], ...]) -> tuple[Broker, tuple[str, ...]]:
+    """`queued`, `known` or `done` for each (id, n), or only `no_run`."""
+    if broker.config is None:
+        return broker, ("no_run",)
+    answers: list[str] = []
+    for id, n in groups:
+        if guard("submit.done", id in broker.done):
+            answers.append("done")
+        elif guard("submit.known", broker.groups.has(id)):
+            answers.append("known")
+        else:
+            broker = queue(parts.store(broker, id, n)[0], id)
+            answers.append("queued")
+    return broker, tuple(answers)
+
+
+def queue(broker: Broker, id: str) -> Broker:
+    return broker._replace(prompts=(*broker.prompts, Prompt(id)))
+
+
+def push(broker: Broker, id: str, n: int) -> tuple[Broker, str]:
+    """A producer's bare RPUSH of a JSON object: nothing is checked before the claim."""
+    return broker._replace(prompts=(*broker.prompts, Prompt(id, n))), "ok"
+
+
+class Heard(NamedTuple):
+    """`word` is `ok`, `draining`, `gone` (evicted) or `no_run`."""
+
+    word: str
+    lost: tuple[str, ...] = ()
+
+
+def heartbeat(
+    broker: Broker, worker: str, tokens: tuple[str, ...], flying: str = "", slots: int | None = None, sweep: bool = True
+) -> tuple[Broker, Heard]:
+    """Extend what the worker lists and owns, and answer the tokens that it lost.
+
+    With `sweep`, a grant of this worker that it doesn't list, and whose base isn't the claim in flight (`flying`), is
+    given back: a reply that never came. `slots` None leaves the capacity alone.
+    """
+    if broker.config is None or worker in broker.barred:
+        return broker, Heard("no_run" if broker.config is None else "gone")
+    lost = tuple(token for token in tokens if not broker.grants.has(token))
+    broker = extend(broker, tuple(held(broker, token, "heartbeat.owner") for token in tokens))
+    for token in parts.tokens_of(broker, worker) if sweep else ():
+        is_listed = guard("heartbeat.listed", token in tokens)
+        is_flying = guard("heartbeat.flying", token.rpartition("/")[0] == flying)
+        if not is_listed and not is_flying:
+            broker = release(broker, token, "free")[0]
+    if slots is not None:
+        broker = broker._replace(capacity=broker.capacity.set(worker, slots))
+    return broker, Heard("draining" if worker in broker.draining else "ok", lost)
+
+
+def put(broker: Broker, id: str, born: str, index: int, value: str) -> tuple[Broker, str]:
+    """MULTI {HSETNX; script}: `stored`, `had`, or `gone` and nothing is kept."""
+    broker, is_new = set_if_new(broker, id, born, index, value)
+    group = broker.groups.get(id)
+    if group is None:
+        return (parts.unlink(broker, id, born) if guard("put.gone") else broker), "gone"
+    if guard("put.born", group.born != born):
+        return parts.unlink(broker, id, born), "gone"
+    if group.entry is not None and not guard("put.keep"):
+        return parts.unlink(broker, id, born), "gone"
+    if group.token is not None:
+        broker = recount(broker, id, group, is_new)
+    if not guard("put.first"):
+        is_new = is_new or parts.group_of(broker, id).left != group.left
+    return broker, "stored" if is_new else "had"
+
+
+def set_if_new(broker: Broker, id: str, born: str, index: int, value: str) -> tuple[Broker, bool]:
+    samples = broker.stored(id, born)
+    if samples.has(index):
+        return broker, False
+    return broker._replace(samples=broker.samples.set((id, born), samples.set(index, value))), True
+
+
+def recount(broker: Broker, id: str, group: Group, is_new: bool) -> Broker:
+    """From what is there and never by one less: a put that is executed twice would count twice."""
+    left = max(1, group.left - 1)
+    if guard("put.hlen"):
+        left = max(1, group.n - len(broker.stored(id, group.born)))
+    broker = parts.update(broker, id, left=left, new=group.new or is_new)
+    return broker._replace(outstanding=broker.outstanding + left - group.left)
+
+
+def complete(broker: Broker, token: str, id: str, born: str, rewards: tuple[str | None, ...]) -> tuple[Broker, str]:
+    """`ok`, `missing` samples, `lost`, or `gone`. The former owner whose answer was lost is told `ok` again."""
+    group = broker.groups.get(id)
+    if group is None or guard("complete.born", group.born != born):
+        return broker, "gone"
+    if group.entry is not None:
+        return broker, "ok" if group.by == token else "lost"
+    if guard("complete.owner", group.token != token):
+        return broker, "lost"
+    if guard("complete.n", len(broker.stored(id, group.born)) != group.n):
+        return broker, "missing"
+    entry = Entry(id, group.born, broker.stream, rewards)
+    broker = parts.update(parts.unlease(broker, id), id, entry=entry.name, by=token)
+    return broker._replace(completed=(*broker.completed, entry), again=broker.again - {id}), "ok"
+
+
+def release(broker: Broker, token: str, kind: str, reason: str = "") -> tuple[Broker, str]:
+    """kind `free`: `ok`, and not counted. `fail`: `ok` or `dead`. `reject`: `dead`. `lost` changes nothing."""
+    id = held(broker, token, "release.owner")
+    if id is None:
+        return broker, "lost"
+    if kind == "reject":
+        return parts.bury(broker, id, reason), "dead"
+    if kind == "free":
+        return parts.give_back(broker, id, max(0, parts.group_of(broker, id).attempts - 1)), "ok"
+    broker = parts.fail(broker, id, reason)
+    return broker, "ok" if broker.groups.has(id) else "dead"
+
+
+def held(broker: Broker, token: str, owner: str) -> str | None:
+    """The id that the token holds. Without its guard the step takes any group that is held, as by its id."""
+    id = broker.grants.get(token)
+    return next(broker.leases.each_key(), None) if id is None and not guard(owner) else id
+
+
+def drop(broker: Broker, token: str) -> tuple[Broker, str]:
+    """The group filter refused it: `ok`, or `lost`."""
+    id = held(broker, token, "drop.owner")
+    return (broker, "lost") if id is None else (parts.end(broker, id), "ok")
+
+
+def evict(broker: Broker, worker: str, counts: bool = True) -> tuple[Broker, int]:
+    """Free and bar; counts unless the cluster took the pod. Answers how many leases were freed."""
+    if broker.config is None:
+        return broker, 0
+    tokens = parts.tokens_of(broker, worker)
+    for token in tokens:
+        broker = parts.fail(broker, broker.grants.get(token) or "", "worker evicted", counts)
+    broker = broker._replace(
+        barred=broker.barred | {worker},
+        draining=broker.draining - {worker},
+        capacity=broker.capacity.without(worker),
+    )
+    return broker, len(tokens)
+
+
+def take(
+    broker: Broker,
+    consumer: str,
+    count: int = 1,
+    known: tuple[EntryName, ...] = (),
+    idle: tuple[EntryName, ...] = (),
+) -> tuple[Broker, tuple[Entry, ...]]:
+    """Up to `count` entries: the consumer's own, less those it knows; others' that are `idle`; new ones."""
+    own = [entry for entry in broker.completed if entry.who == consumer and entry.name not in known]
+    over = [entry for entry in broker.completed if entry.name in idle and entry.who not in (None, ORPHAN, consumer)]
+    new = [entry for entry in broker.completed if entry.who is None]
+    chosen = ((own if guard("take.pending") else []) + over + new)[:count]
+    names = {entry.name for entry in chosen}
+    completed = tuple(entry._replace(who=consumer) if entry.name in names else entry for entry in broker.completed)
+    return broker._replace(completed=completed), tuple(entry._replace(who=consumer) for entry in chosen)
+
+
+def ack(broker: Broker, name: EntryName) -> tuple[Broker, str]:
+    """The group is done: `ok`, or `gone` if the entry isn't there any more."""
+    entry = broker.entry(name)
+    if guard("ack.entry", entry is None) or not broker.groups.has(name[0]):
+        return broker, "gone"
+    return parts.end(without_entry(broker, name), name[0]), "ok"
+
+
+def without_entry(broker: Broker, name: EntryName) -> Broker:
+    return broker._replace(completed=tuple(entry for entry in broker.completed if entry.name != name))
+
+
+def recycle(broker: Broker, name: EntryName) -> tuple[Broker, str]:
+    """The group is made anew, newly born: `ok`, `limit`, or `gone` if the entry isn't there any more."""
+    entry = broker.entry(name)
+    group = broker.groups.get(name[0])
+    if guard("recycle.entry", entry is None) or group is None:
+        return broker, "gone"
+    if guard("recycle.limit", group.recycled >= parts.settings(broker).max_recycles):
+        return broker, "limit"
+    broker = parts.unlink(without_entry(broker, name), name[0], group.born)
+    broker, born = parts.mint(broker, name[0]) if guard("recycle.born") else (broker, group.born)
+    broker = parts.update(broker, name[0], born=born, attempts=0, recycled=group.recycled + 1, entry=None, by=None)
+    return queue(broker, name[0]), "ok"
+
+
+def requeue_dead(broker: Broker, id: str, born: str) -> tuple[Broker, str]:
+    """A dead letter back into `again`: `ok`; `known` again meanwhile, then only the letter goes; or `gone`.
+
+    `cut` for a bad entry, of which there is only the beginning.
+    """
+    letter = next((letter for letter in broker.dead if (letter.id, letter.born) == (id, born)), None)
+    if letter is None:
+        return broker, "gone"
+    if letter.id == "":
+        return broker, "cut"
+    broker = broker._replace(dead=broker.dead - {letter})
+    if guard("requeue.known", broker.groups.has(id)):
+        return broker, "known"
+    broker = parts.store(broker, id, letter.n)[0]
+    return broker._replace(done=broker.done - {id}, again=broker.again | {id}), "ok"
+
+
+def configure(broker: Broker, config: Config) -> tuple[Broker, str]:
+    """Another S or n, pause, resume. Groups that are stored keep their n."""
+    return broker._replace(config=config), "ok"
+
+
+class Repaired(NamedTuple):
+    """How much of each was mended; all zero in a healthy run."""
+
+    groups: int = 0
+    grants: int = 0
+    samples: int = 0
+    entries: int = 0
+    outstanding: int = 0
+
+
+def repair(broker: Broker, consumer: str) -> tuple[Broker, Repaired]:
+    """Rebuild what is derived. Entries of deleted consumers become pending at `consumer`."""
+    stray = [id for id, _ in broker.groups if is_stray(broker, id)]
+    grants = Map(pair for pair in broker.grants if broker.leases.has(pair[1]))
+    samples = Map(pair for pair in broker.samples if is_of_a_group(broker, *pair[0]))
+    orphans = sum(entry.who == ORPHAN for entry in broker.completed)
+    after = broker._replace(
+        grants=grants,
+        samples=samples,
+        again=broker.again.union(stray),
+        completed=tuple(e._replace(who=consumer) if e.who == ORPHAN else e for e in broker.completed),
+    )
+    for id in stray:
+        after = parts.update(after, id, entry=None, by=None)
+    after = parts.count_left(after)
+    return after, Repaired(
+        groups=len(stray),
+        grants=len(broker.grants) - len(grants),
+        samples=len(broker.samples) - len(samples),
+        entries=orphans,
+        outstanding=abs(after.outstanding - broker.outstanding),
+    )
+
+
+def is_stray(broker: Broker, id: str) -> bool:
+    """In no list, not leased, not in the stream: nothing would ever bring it forward."""
+    waits = id in broker.again or Prompt(id) in broker.prompts
+    return not (waits or broker.leases.has(id) or any(entry.id == id for entry in broker.completed))
+
+
+def is_of_a_group(broker: Broker, id: str, born: str) -> bool:
+    group = broker.groups.get(id)
+    return group is not None and group.born == born
+
+
+def flush(broker: Broker, epoch: str) -> tuple[Broker, str]:
+    """An operator emptied Redis and made the run anew."""
+    return new_run(parts.settings(broker), epoch if guard("run.epoch") else broker.epoch), "ok"
+
+
+def trim_done(broker: Broker, id: str) -> tuple[Broker, str]:
+    """`done` is bounded by time and number: beyond its horizon an id is forgotten."""
+    return broker._replace(done=broker.done - {id}), "ok"
+
+
+STEPS: dict[str, Callable[..., tuple[Broker, object]]] = {
+    step.__name__: step
+    for step in (
+        submit, push, claim, heartbeat, put, complete, release, drop, reap, evict, take, ack, recycle,
+        requeue_dead, configure, repair, flush, trim_done,
+    )
+}  # fmt: skip
+
+WAKES = frozenset(
+    {
+        "submit", "claim", "heartbeat", "put", "complete", "release", "drop", "reap", "evict", "take", "ack", "recycle",
+        "requeue_dead", "configure", "repair",
+    }
+)  # fmt: skip
+"""The steps that push a token into `wake` when they changed something; a bare RPUSH is seen at the next poll."""
+
+
+def wakes(broker: Broker, step: str, arguments: tuple[object, ...]) -> bool:
+    """Whether this call may be the one that wakes: put only in sample refill, ack only of an entry not pending."""
+    if step == "put":
+        return broker.config is not None and broker.config.refill == "sample"
+    if step == "ack":
+        name = arguments[0]
+        return any(entry.name == name and entry.who in (None, ORPHAN) for entry in broker.completed)
+    return step in WAKES
