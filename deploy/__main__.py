@@ -1,0 +1,34 @@
+"""`python -m deploy COMMAND [OPTION ...]`. Each command imports what it needs only when it is asked for."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "local": ("deploy.local.cli", "the whole fleet on this machine: broker, engines, workers and a trainer"),
+    "simulator": ("deploy.simulator.cli", "one simulated SGLang engine"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code of the command; 2 where there is none of that name."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if argv else 2
+    if argv[0] not in COMMANDS:
+        print(f"deploy: there is no command {argv[0]!r}: use {' or '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(COMMANDS[argv[0]][0])
+    return module.main(argv[1:])
+
+
+def _usage() -> str:
+    lines = [f"  {name:12} {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(["usage: python -m deploy COMMAND [OPTION ...]", "", *lines])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:  # while a command was being imported
+        sys.exit(130)
