@@ -44,8 +44,7 @@ class Beat:
     facts: Mapping[str, Any]
     busy_ms: int = 0
     slot_ms: int = 0
-    flying: str = ""  # base of a claim that is not answered yet
-    sweep: bool = False  # release grants of this worker that it does not know of
+    settled: int = 0  # all claims `<worker>/<serial>` with a smaller serial are over: sweep their unknown grants
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class Broker:
         """Extends what the worker holds: (ok | draining | gone | no_run, tokens that are lost)."""
         facts = json.dumps(dict(beat.facts), separators=(",", ":"))
         numbers = (beat.slots, facts, beat.busy_ms, beat.slot_ms)
-        answer = await self.calls.step("heartbeat", beat.worker, int(beat.sweep), beat.flying, *numbers, *beat.tokens)
+        answer = await self.calls.step("heartbeat", beat.worker, beat.settled, *numbers, *beat.tokens)
         word, *lost = (part.decode() for part in answer)
         return word, list(beat.tokens) if word == "gone" else lost
 
@@ -229,10 +228,19 @@ class Broker:
     async def take_over(self, consumer: str, idle_seconds: float, most: int) -> list[Entry]:
         """Entries of consumers that were not heard of for `idle_seconds`; they are pending at `consumer` now."""
         key, idle = self.keys.named("completed"), round(idle_seconds * 1000)
-        (answer,) = await self.calls.read([["XAUTOCLAIM", key, "trainer", consumer, idle, "0", "COUNT", most]])
-        if isinstance(answer, Exception):
-            return []  # the stream is gone; the next take makes it
-        return [Entry(entry.decode(), as_fields(flat)) for entry, flat in answer[1] if flat]
+        found: list[Entry] = []
+        position = "0-0"
+        # One call looks at ten times `most` pending entries: those of living consumers may stand before the dead one's.
+        while len(found) < most:
+            command = ["XAUTOCLAIM", key, "trainer", consumer, idle, position, "COUNT", most - len(found)]
+            (answer,) = await self.calls.read([command])
+            if isinstance(answer, Exception):
+                return found  # the stream is gone; the next take makes it
+            found += [Entry(entry.decode(), as_fields(flat)) for entry, flat in answer[1] if flat]
+            position = answer[0].decode()
+            if position == "0-0":
+                break
+        return found
 
     async def touch(self, consumer: str, entries: Sequence[str]) -> list[str]:
         """Says that the consumer still works on these; the entries that are another's by now."""
@@ -255,20 +263,21 @@ class Broker:
             words += [word.decode() for word in await self.calls.step("ack", *some)]
         return words
 
-    async def recycle(self, entry: str) -> Literal["ok", "limit", "gone"]:
-        return (await self.calls.step("recycle", entry)).decode()
+    async def recycle(self, entry: str, reason: str = "") -> Literal["ok", "limit", "dead", "gone"]:
+        """Has a completed group generated again. At recycle_limit it becomes a dead letter if a reason is given."""
+        return (await self.calls.step("recycle", entry, reason)).decode()
 
 
 def as_dict(answer: Any) -> dict[Any, Any]:
-    """HGETALL's answer, whichever shape the client gave it."""
+    """Names and values, flat as scripts answer them or a dict as the client makes of HGETALL."""
     if isinstance(answer, dict):
         return cast(dict[Any, Any], answer)
     return dict(zip(answer[::2], answer[1::2], strict=True))
 
 
-def as_fields(flat: Sequence[bytes]) -> dict[str, bytes]:
+def as_fields(answer: Any) -> dict[str, bytes]:
     """The fields of a stream entry by name."""
-    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return {name.decode(): value for name, value in as_dict(answer).items()}
 
 
 def split_samples(found: Mapping[bytes, bytes]) -> tuple[dict[int, bytes], bytes | None]:

@@ -6,10 +6,13 @@ command says what failed, 2 wrong usage or setting, 130 Ctrl-C.
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Sequence
 
 from pydantic import ValidationError
+from redis.asyncio.connection import parse_url
+from redis.exceptions import RedisError
 
 from rolloutfleet import commands
 from rolloutfleet.errors import RolloutFleetError
@@ -25,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return asyncio.run(options.command(settings, options))
     except ValidationError as error:
         return _say(explain(error), 2)
-    except (RolloutFleetError, OSError, ValueError) as error:
+    except commands.UsageError as error:
+        return _say(str(error), 2)
+    except (RolloutFleetError, RedisError, OSError, ValueError) as error:
         return _say(str(error), 1)
     except KeyboardInterrupt:
         return 130
@@ -34,23 +39,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     parser = argparse.ArgumentParser(prog="rolloutfleet", description="Feed, watch and steer a run.")
-    parser.add_argument("--redis-url", help="Redis or Valkey (REDIS_URL)")
-    parser.add_argument("--run", help="name of the run (ROLLOUTFLEET_RUN)")
-    add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
+    _add_place(parser, None)
+    add = _with_place(parser.add_subparsers(required=True, metavar="COMMAND").add_parser)
     _add_flow(add)
     _add_looks(add)
     _add_dead(add)
     return parser
 
 
+def _add_place(parser: argparse.ArgumentParser, default: str | None) -> None:
+    parser.add_argument("--redis-url", default=default, help="Redis or Valkey (REDIS_URL)")
+    parser.add_argument("--run", default=default, help="name of the run (ROLLOUTFLEET_RUN)")
+
+
+def _with_place(add: "commands.AddParser") -> "commands.AddParser":
+    """Takes the options that all commands share after the command as well as before it."""
+
+    def add_command(name: str, *, help: str) -> argparse.ArgumentParser:
+        parser = add(name, help=help)
+        _add_place(parser, argparse.SUPPRESS)
+        return parser
+
+    return add_command
+
+
 def _add_flow(add: "commands.AddParser") -> None:
     submit = add("submit", help="put the prompt groups of a JSONL file in line")
     submit.add_argument("file", help="one JSON object a line; - reads standard input")
-    submit.add_argument("--max-queued", type=int, help="wait while so many groups are queued")
+    submit.add_argument("--max-queued", type=_count, help="wait while so many groups are queued")
     submit.set_defaults(command=commands.submit)
     consume = add("consume", help="take completed groups and write them as JSONL")
     consume.add_argument("--output", default="-", help="file to append to (default: standard output)")
-    consume.add_argument("--groups", type=int, help="end after so many (default: go on until Ctrl-C)")
+    consume.add_argument("--groups", type=_count, help="end after so many (default: go on until Ctrl-C)")
     consume.add_argument("--seconds", type=float, help="end when none came for so long")
     consume.add_argument("--consumer", default="consume", help="name of this consumer")
     consume.set_defaults(command=commands.consume)
@@ -69,7 +89,7 @@ def _add_looks(add: "commands.AddParser") -> None:
         parser.add_argument("--json", action="store_true", help="print data")
         parser.set_defaults(command=command)
         if name == "doctor":
-            parser.add_argument("--batch", type=int, help="groups that the trainer takes before it acks")
+            parser.add_argument("--batch", type=_count, help="groups that the trainer takes before it acks")
     top = add("top", help="status, live")
     top.add_argument("--every", type=float, default=1, help="seconds between looks")
     top.set_defaults(command=commands.top)
@@ -83,25 +103,42 @@ def _add_looks(add: "commands.AddParser") -> None:
 
 def _add_dead(add: "commands.AddParser") -> None:
     dead = add("dead", help="dead letters: groups that were given up")
-    what = dead.add_subparsers(required=True, metavar="WHAT").add_parser
+    what = _with_place(dead.add_subparsers(required=True, metavar="WHAT").add_parser)
     listing = what("list", help="the newest, with their reasons")
-    listing.add_argument("--most", type=int, default=50)
+    listing.add_argument("--most", type=_count, default=50)
     listing.add_argument("--json", action="store_true", help="print data")
     listing.set_defaults(command=commands.dead_list)
     show = what("show", help="one letter, whole")
-    show.add_argument("entry", help="its entry, as in the list")
+    show.add_argument("entry", type=_entry, help="its entry, as in the list")
     show.add_argument("--json", action="store_true", help="print data")
     show.set_defaults(command=commands.dead_show)
     requeue = what("requeue", help="give letters another life")
-    requeue.add_argument("entry", nargs="*", help="entries, as in the list")
+    requeue.add_argument("entry", type=_entry, nargs="*", help="entries, as in the list")
     requeue.add_argument("--all", action="store_true", help="all of them")
     requeue.add_argument("--json", action="store_true", help="print data")
     requeue.set_defaults(command=commands.dead_requeue)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: give a whole number of at least 1")
+    return int(text)
+
+
+def _entry(text: str) -> str:
+    if not re.fullmatch(r"\d+-\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no entry: `rolloutfleet dead list` shows them")
+    return text
+
+
 def _settings(options: argparse.Namespace) -> BrokerSettings:
     given = {"redis_url": options.redis_url, "run": options.run}
-    return BrokerSettings(**{name: value for name, value in given.items() if value is not None})
+    settings = BrokerSettings(**{name: value for name, value in given.items() if value is not None})
+    try:
+        parse_url(settings.redis_url)
+    except ValueError as error:
+        raise commands.UsageError(f"REDIS_URL {settings.redis_url!r} is no address of a Redis: {error}") from error
+    return settings
 
 
 def _say(sentence: str, code: int) -> int:

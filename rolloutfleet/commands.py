@@ -13,19 +13,24 @@ from typing import Any, Literal, Protocol, TextIO
 
 from rolloutfleet.broker import Broker
 from rolloutfleet.checkup import checkup
-from rolloutfleet.errors import InvalidGroup, RunMissing
+from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import PromptGroup
 from rolloutfleet.reading import DeadLetter, read_dead
 from rolloutfleet.redis import connect
 from rolloutfleet.repair import purge, repair
 from rolloutfleet.settings import BrokerSettings, RunConfig
-from rolloutfleet.status import known_runs, read_status
+from rolloutfleet.status import read_status, require_run
 from rolloutfleet.trainer import Trainer
 from rolloutfleet.view import lines
 
 _RETRY_SECONDS = 5  # a person waits for the answer
 _CLEAR = "\x1b[H\x1b[J"
 _PAGE = 500
+_TAKE = 50  # a group of long samples is some MiB
+
+
+class UsageError(ValueError):
+    """Options that don't fit together, or a setting that can't work."""
 
 
 class AddParser(Protocol):
@@ -45,11 +50,9 @@ async def _broker(settings: BrokerSettings) -> AsyncGenerator[Broker, None]:
 
 @asynccontextmanager
 async def _run(settings: BrokerSettings) -> AsyncGenerator[Broker, None]:
-    """A broker of a run that exists. A step on another would make a second run out of a slip of the pen."""
+    """A broker of a run that exists."""
     async with _broker(settings) as broker:
-        if not await broker.config_fields():
-            runs = ", ".join(await known_runs(broker)) or "none"
-            raise RunMissing(f"there is no run {settings.run!r} (runs here: {runs}): `rolloutfleet configure` makes it")
+        await require_run(broker)
         yield broker
 
 
@@ -72,7 +75,7 @@ def _read(file: TextIO) -> Iterator[PromptGroup | None]:
         if not line.strip():
             continue
         try:
-            yield PromptGroup.from_text(line.encode(errors="surrogatepass"))
+            yield PromptGroup.from_text(line.encode(errors="surrogateescape"))
         except InvalidGroup as error:
             print(f"line {number} is refused: {error}", file=sys.stderr)
             yield None
@@ -83,7 +86,7 @@ async def consume(settings: BrokerSettings, options: argparse.Namespace) -> int:
     async with Trainer.connect(settings.redis_url, settings.run, options.consumer) as trainer:
         with _open(options.output, "a") as file:
             while options.groups is None or taken < options.groups:
-                most = _PAGE if options.groups is None else options.groups - taken
+                most = _TAKE if options.groups is None else min(_TAKE, options.groups - taken)
                 groups = await trainer.take(most, options.seconds)
                 if not groups:
                     break
@@ -178,7 +181,7 @@ async def dead_show(settings: BrokerSettings, options: argparse.Namespace) -> in
 
 async def dead_requeue(settings: BrokerSettings, options: argparse.Namespace) -> int:
     if bool(options.entry) == options.all:
-        raise ValueError("name the entries to requeue, or give --all")
+        raise UsageError("name the entries to requeue, or give --all")
     async with _run(settings) as broker:
         entries = [letter.entry for letter in await _all_dead(broker)] if options.all else options.entry
         words = dict(zip(entries, await broker.requeue_dead(entries), strict=True))
@@ -196,9 +199,11 @@ async def _all_dead(broker: Broker) -> list[DeadLetter]:
 
 
 def _open(name: str, mode: Literal["r", "a"]) -> TextIO:
+    # Bytes that are no UTF-8 pass through a read, so that their line is refused and not the file.
+    errors = "surrogateescape" if mode == "r" else "strict"
     if name == "-":
-        return open(0 if mode == "r" else 1, mode, encoding="utf-8", closefd=False)
-    return Path(name).open(mode, encoding="utf-8")
+        return open(0 if mode == "r" else 1, mode, encoding="utf-8", errors=errors, closefd=False)
+    return Path(name).open(mode, encoding="utf-8", errors=errors)
 
 
 def _print(data: Any, text: Sequence[str], as_json: bool) -> None:

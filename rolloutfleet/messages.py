@@ -21,6 +21,7 @@ from rolloutfleet.errors import InvalidGroup, ProtocolMismatch
 FORMAT = 1  # of a sample
 UNKNOWN_VERSION = -1  # a weight version that is no number; never counts as fresh
 MAX_ID_BYTES = 256
+_SURROGATES = "text holds lone surrogates, which are no characters: replace them"
 
 # Of SGLang's SamplingParams. `n` is not among them: each sample is a request of its own, so that it can be aborted.
 SAMPLING_PARAMS = frozenset(
@@ -129,9 +130,11 @@ def _no_constant(name: str) -> NoReturn:
 
 def _why(error: Exception) -> str:
     if isinstance(error, UnicodeEncodeError):
-        return "text holds lone surrogates, which are no characters: replace them"
+        return _SURROGATES
     if isinstance(error, ValidationError):
         problems = error.errors(include_url=False, include_input=False)
+        if any(problem["type"] == "string_unicode" for problem in problems):
+            return _SURROGATES
         return "; ".join(
             ": ".join([*(str(part) for part in problem["loc"][:1]), problem["msg"].removeprefix("Value error, ")])
             for problem in problems[:3]
@@ -227,14 +230,33 @@ class Sample:
             message = msgpack.unpackb(data, strict_map_key=False)
             if message["v"] > FORMAT:
                 raise ProtocolMismatch(f"a sample has format {message['v']}, this reads up to {FORMAT}: upgrade")
+            _check_fields(message)
             rows = tuple(_unpack_row(row) for row in message["rows"])
             index, finish, text = message["index"], message["finish"], message["text"]
             sample = cls(index, finish, rows, text, message["reward"], message["metadata"])
-        except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, msgpack.UnpackException) as error:
             raise InvalidGroup(f"a stored sample does not decode: {error!r}") from error
         for row in rows:
             row.check()
         return sample
+
+
+def _check_fields(message: Mapping[str, Any]) -> None:
+    """Errors: InvalidGroup where a foreign writer got a field's type wrong."""
+    right = {
+        "index": type(message["index"]) is int and message["index"] >= 0,
+        "finish": isinstance(message["finish"], str),
+        "text": isinstance(message["text"], str),
+        "reward": message["reward"] is None or _is_finite(message["reward"]),
+        "metadata": isinstance(message["metadata"], dict),
+    }
+    wrong = [name for name, is_right in right.items() if not is_right]
+    if wrong:
+        raise InvalidGroup(f"a stored sample has a wrong {' and '.join(wrong)}")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _pack_row(row: Row) -> dict[str, Any]:
@@ -361,9 +383,13 @@ def _sample_json(sample: Sample, reward: float | None) -> dict[str, Any]:
 
 def read_rewards(text: bytes, n: int) -> tuple[float, ...] | None:
     """The rewards field of a stream entry: a JSON array of n finite numbers, or null. Errors: InvalidGroup."""
-    rewards = json.loads(text)
+    try:
+        rewards: Any = json.loads(text)
+    except ValueError:
+        rewards = text
     if rewards is None:
         return None
-    if len(rewards) != n or not all(math.isfinite(reward) for reward in rewards):
+    numbers = cast(list[Any], rewards) if isinstance(rewards, list) else []
+    if len(numbers) != n or not all(map(_is_finite, numbers)):
         raise InvalidGroup(f"a completed group of {n} samples has the rewards {text[:200]!r}")
-    return tuple(float(reward) for reward in rewards)
+    return tuple(float(number) for number in numbers)

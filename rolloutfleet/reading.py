@@ -6,13 +6,14 @@ that were computed from them. An entry that can't be read so (the broker lost da
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rolloutfleet.broker import Broker, Entry, as_dict, as_fields, split_samples
+from rolloutfleet.broker import Broker, Entry, as_dict, split_samples
 from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import CompletedGroup, PromptGroup, Sample, read_rewards
 
@@ -23,7 +24,7 @@ _DEAD_PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class LostGroup:
-    """A group that will not complete: a dead letter, or dropped by the group filter."""
+    """A group that will not complete: a dead letter, dropped by the group filter, or over before it was asked for."""
 
     id: str
     reason: str
@@ -31,23 +32,29 @@ class LostGroup:
 
 type Outcome = CompletedGroup | LostGroup
 
+# What complete.lua writes; without them an entry was added by somebody else.
+_OURS = frozenset({"id", "born", "n", "attempts", "recycled", "submitted", "claimed", "completed"})
+_NO_LETTER = "over without a dead letter: dropped by the group filter, or trained on before"
+
 
 async def fetch(broker: Broker, entries: Sequence[Entry]) -> list[CompletedGroup]:
     """The groups of these entries, in one round trip; unsound ones are recycled and left out."""
+    ours = [entry for entry in entries if entry.fields.keys() >= _OURS]
+    if strange := [entry.entry for entry in entries if not entry.fields.keys() >= _OURS]:
+        log.error("entries %s were not written by a worker: deleted", ", ".join(strange))
+        await broker.ack(strange)
     commands: list[list[str]] = []
-    for entry in entries:
+    for entry in ours:
         commands.append(["HMGET", broker.keys.group(entry.id), "text", "born"])
         commands.append(["HGETALL", broker.keys.samples(entry.id, entry.born)])
     answers = await broker.calls.read(commands) if commands else []
     groups: list[CompletedGroup] = []
-    for entry, (text, born), samples in zip(entries, answers[::2], answers[1::2], strict=True):
+    for entry, (text, born), samples in zip(ours, answers[::2], answers[1::2], strict=True):
         try:
             groups.append(_build(entry, text, born, as_dict(samples)))
-        except InvalidGroup as error:
-            word = await broker.recycle(entry.entry)
+        except (InvalidGroup, ValueError, TypeError) as error:
+            word = await broker.recycle(entry.entry, reason=str(error))
             log.error("group %s can't be handed out (%s): recycled (%s)", entry.id, error, word)
-            if word == "limit":
-                await broker.ack([entry.entry])
     return groups
 
 
@@ -59,6 +66,8 @@ def _build(entry: Entry, text: bytes | None, born: bytes | None, stored: dict[by
     if sorted(found) != list(range(n)):
         raise InvalidGroup(f"{len(found)} of {n} samples are stored")
     reward = json.loads(fields.get("group_reward", b"null"))
+    if reward is not None and not math.isfinite(reward):
+        raise InvalidGroup(f"its group reward is {reward}")
     return CompletedGroup(
         entry=entry.entry,
         id=entry.id,
@@ -87,7 +96,7 @@ async def find_lost(broker: Broker, ids: Iterable[str]) -> dict[str, LostGroup]:
     if not over:
         return {}
     reasons = {letter.id: letter.reason for letter in await read_dead(broker, _DEAD_PAGE)}
-    return {group_id: LostGroup(group_id, reasons.get(group_id, "dropped by the group filter")) for group_id in over}
+    return {group_id: LostGroup(group_id, reasons.get(group_id, _NO_LETTER)) for group_id in over}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +126,11 @@ async def read_dead(broker: Broker, most: int, before: str = "+") -> list[DeadLe
     """The newest dead letters, newest first. `before`: an entry id to page on from."""
     command = ["XREVRANGE", broker.keys.named("dead"), before, "-", "COUNT", most]
     (answer,) = await broker.calls.read([command])
-    return [_letter(entry.decode(), as_fields(flat)) for entry, flat in answer]
+    if isinstance(answer, Exception):
+        raise ValueError(f"{before} is no entry of dead letters: they look like 1700000000000-0")
+    return [_letter(entry.decode(), as_dict(fields)) for entry, fields in answer]
 
 
-def _letter(entry: str, fields: dict[str, bytes]) -> DeadLetter:
-    group_id, reason = fields["id"].decode(errors="replace"), fields["reason"].decode(errors="replace")
-    return DeadLetter(entry, group_id, reason, int(fields["attempts"]), fields["text"], int(fields["at"]))
+def _letter(entry: str, fields: dict[bytes, bytes]) -> DeadLetter:
+    group_id, reason = fields[b"id"].decode(errors="replace"), fields[b"reason"].decode(errors="replace")
+    return DeadLetter(entry, group_id, reason, int(fields[b"attempts"]), fields[b"text"], int(fields[b"at"]))

@@ -6,11 +6,14 @@ unknown number is None, never 0.
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import batched
 from typing import Any, cast
 
 from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.calls import Arg
 from rolloutfleet.errors import RunMissing
+from rolloutfleet.keys import Keys
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.window import Reason, Window
 
@@ -37,22 +40,30 @@ class Status:
     window: Window
     prompts: int
     again: int
+    again_seconds: float | None  # until the first of `again` may be claimed; None: there is none
     dead: int
     taken: int  # completed groups that a trainer holds
     stats: Texts
     gate: str  # what the last claim was answered
     gate_seconds: float | None  # since when it is answered so
     workers: Sequence[WorkerStatus]
+    state: Texts = field(default_factory=dict[str, str])  # what the steps keep: epoch, gate_at, shift
+    now_ms: int = 0  # server time of this look
 
     @property
     def queued(self) -> int:
         return self.prompts + self.again
 
     @property
+    def is_claimable(self) -> bool:
+        """Whether a group waits that may be claimed now."""
+        return self.prompts > 0 or (self.again_seconds is not None and self.again_seconds <= 0)
+
+    @property
     def reason(self) -> Reason:
         """What holds the fleet back now. Computed from the numbers: the last claim may be long ago."""
         closed = self.window.closed()
-        if closed or not self.queued:
+        if closed or not self.is_claimable:
             return closed or Reason.NO_PROMPTS
         return Reason.BUSY if self.gate == Reason.BUSY else Reason.OPEN
 
@@ -61,6 +72,8 @@ class Status:
         """Why the fleet idles, or that it does not."""
         if self.reason is Reason.OPEN and not self.workers:
             return "no worker is alive"
+        if self.reason is Reason.NO_PROMPTS and self.again:
+            return "no prompt group may be claimed yet: those that wait were given back, for a later attempt"
         return self.reason.sentence
 
     @property
@@ -102,45 +115,60 @@ class Status:
 
 async def read_status(broker: Broker) -> Status:
     """Reads the run. Errors: RunMissing, BrokerUnavailable."""
-    key = broker.keys.named
-    answers = await broker.calls.read(
-        [
-            ["HGETALL", key("config")],
-            ["HGETALL", key("state")],
-            ["HGETALL", key("stats")],
-            ["HGETALL", key("capacity")],
-            ["ZRANGE", key("workers"), 0, -1, "WITHSCORES"],
-            ["ZRANGE", key("draining"), 0, -1],
-            ["ZCARD", key("leases")],
-            ["GET", key("outstanding")],
-            ["LLEN", key("prompts")],
-            ["ZCARD", key("again")],
-            ["XLEN", key("dead")],
-            ["XLEN", key("completed")],
-            ["XINFO", "GROUPS", key("completed")],
-            ["TIME"],
-        ]
-    )
+    status = status_of(broker.keys.run, await broker.calls.read(status_commands(broker.keys)))
+    if status is None:
+        raise await _missing(broker)
+    return status
+
+
+def status_commands(keys: Keys) -> list[list[Arg]]:
+    """What `status_of` needs to be asked of Redis, for whoever asks more in the same round trip."""
+    key = keys.named
+    return [
+        ["HGETALL", key("config")],
+        ["HGETALL", key("state")],
+        ["HGETALL", key("stats")],
+        ["HGETALL", key("capacity")],
+        ["ZRANGE", key("workers"), 0, -1, "WITHSCORES"],
+        ["ZRANGE", key("draining"), 0, -1],
+        ["ZCARD", key("leases")],
+        ["GET", key("outstanding")],
+        ["LLEN", key("prompts")],
+        ["ZCARD", key("again")],
+        ["ZRANGE", key("again"), 0, 0, "WITHSCORES"],
+        ["XLEN", key("dead")],
+        ["XLEN", key("completed")],
+        ["XINFO", "GROUPS", key("completed")],
+        ["TIME"],
+    ]
+
+
+def status_of(run: str, answers: Sequence[Any]) -> Status | None:
+    """The status in the answers to `status_commands`; None: there is no such run."""
     config, state, stats, capacity = (_texts(answer) for answer in answers[:4])
     if not config:
-        raise RunMissing(f"run {broker.keys.run!r} has no config; {await _known_runs(broker)}")
-    deadlines, draining, active, outstanding, prompts, again, dead, entries, groups, time = answers[4:]
+        return None
+    deadlines, draining, active, outstanding, prompts, again, due, dead, entries, groups, time = answers[4:]
     now = int(time[0]) * 1000 + int(time[1]) // 1000
+    run_ms = now - int(state.get("shift", 0))
     taken = _pending(groups)
     settings = RunConfig.from_fields(config)
     window = _window(settings, state, active, int(outstanding or 0), max(0, entries - taken))
     return Status(
-        broker.keys.run,
+        run,
         settings,
         window,
         prompts,
         again,
+        next(((at - run_ms) / 1000 for at in _scores(due).values()), None),
         dead,
         taken,
         stats,
         state.get("gate", "unknown"),
         (now - int(state["gate_since"])) / 1000 if "gate_since" in state else None,
-        _workers(deadlines, capacity, {name.decode() for name in draining}, now - int(state.get("shift", 0))),
+        _workers(deadlines, capacity, {name.decode() for name in draining}, run_ms),
+        state,
+        now,
     )
 
 
@@ -160,12 +188,13 @@ def _window(config: RunConfig, state: Texts, active: int, outstanding: int, wait
 
 
 def _workers(deadlines: Any, capacity: Texts, draining: set[str], now: int) -> list[WorkerStatus]:
+    # Expired ones are dropped by the heartbeats of others, of which there may be none.
     found: list[WorkerStatus] = []
-    for raw, deadline in as_dict(deadlines).items():
-        name = raw.decode()
+    for name, deadline in _scores(deadlines).items():
         facts = json.loads(capacity.get(f"{name}:facts", "{}"))
-        left = (float(deadline) - now) / 1000
-        found.append(WorkerStatus(name, int(capacity.get(name, 0)), left, facts, name in draining))
+        left = (deadline - now) / 1000
+        if left > 0:
+            found.append(WorkerStatus(name, int(capacity.get(name, 0)), left, facts, name in draining))
     return found
 
 
@@ -179,9 +208,15 @@ def _pending(groups: Any) -> int:
     return 0
 
 
-async def _known_runs(broker: Broker) -> str:
-    names = await known_runs(broker)
-    return f"the runs here are {', '.join(names)}" if names else "there is no run here yet"
+async def require_run(broker: Broker) -> None:
+    """A step on a run that isn't there would make a second one out of a slip of the pen. Errors: RunMissing."""
+    if not await broker.config_fields():
+        raise await _missing(broker)
+
+
+async def _missing(broker: Broker) -> RunMissing:
+    runs = ", ".join(await known_runs(broker)) or "none"
+    return RunMissing(f"there is no run {broker.keys.run!r} (runs here: {runs}): `rolloutfleet configure` makes it")
 
 
 async def known_runs(broker: Broker) -> list[str]:
@@ -189,6 +224,12 @@ async def known_runs(broker: Broker) -> list[str]:
     keys = cast(AsyncIterator[bytes], broker.client.scan_iter(match="rf1:{*}:config", count=1000))
     found = [key async for key in keys]
     return sorted(key.decode().removeprefix("rf1:{").removesuffix("}:config") for key in found)
+
+
+def _scores(answer: Any) -> dict[str, float]:
+    # Flat in RESP2, pairs in RESP3, which is what a client speaks that was not made by redis.connect.
+    pairs = answer if answer and isinstance(answer[0], list | tuple) else batched(answer, 2)
+    return {_text(name): float(score) for name, score in pairs}
 
 
 def _texts(answer: Any) -> dict[str, str]:

@@ -53,6 +53,9 @@ class SyncTrainer:
         self.close()
 
     def close(self) -> None:
+        """See Trainer.close. A second call does nothing."""
+        if self._loop.is_closed():
+            return
         self._call(self._trainer.close())
         self._end()
 
@@ -102,6 +105,7 @@ class SyncTrainer:
             raise
 
     def _end(self) -> None:
+        self._call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         self._loop.close()

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Sequence
 
 from rolloutfleet.broker import Broker
@@ -13,11 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class Toucher:
-    """Touches the held entries each `every` seconds. `hold` may be called from any thread."""
+    """Touches the held entries each `every` seconds. All but `run` may be called from any thread."""
 
     def __init__(self, url: str, run: str, consumer: str, every: float) -> None:
         self._url, self._run, self._consumer, self._every = url, run, consumer, every
         self._held: Sequence[str] = ()
+        self._lost: deque[str] = deque()
+        self._reachable_since: float | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._main, name="touch", daemon=True)
 
@@ -32,6 +36,16 @@ class Toucher:
     def hold(self, entries: Sequence[str]) -> None:
         self._held = entries
 
+    def lost(self) -> list[str]:
+        """Entries that turned out to be another consumer's, each told once."""
+        return [self._lost.popleft() for _ in range(len(self._lost))]
+
+    @property
+    def reachable_seconds(self) -> float:
+        """For how long the broker has answered each touch."""
+        since = self._reachable_since
+        return 0 if since is None else time.monotonic() - since
+
     def _main(self) -> None:
         asyncio.run(self.run())
 
@@ -45,12 +59,19 @@ class Toucher:
             await client.aclose()
 
     async def _touch(self, broker: Broker) -> None:
+        held = self._held
         try:
-            lost = await broker.touch(self._consumer, self._held)
+            # Also with nothing held: it tells whether the broker is there.
+            lost = await broker.touch(self._consumer, held) if held else await broker.touch(self._consumer, ["0-0"])
         except BrokerUnavailable as error:
-            log.warning("could not touch %d entries: %s", len(self._held), error)
+            self._reachable_since = None
+            log.warning("could not touch %d entries: %s", len(held), error)
             return
+        if self._reachable_since is None:
+            self._reachable_since = time.monotonic()
+        self._report([entry for entry in lost if entry in set(self._held)])
+
+    def _report(self, lost: Sequence[str]) -> None:
         if lost:
-            log.warning(
-                "%d entries were taken over by another consumer (%s was away too long)", len(lost), self._consumer
-            )
+            log.warning("%d entries are another consumer's now (%s was away too long)", len(lost), self._consumer)
+            self._lost.extend(lost)

@@ -7,8 +7,10 @@ so that a long step loses nothing to another rank. Errors: BrokerUnavailable aft
 
 import asyncio
 import logging
+import math
+import random
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,18 +19,21 @@ from typing import Self
 from redis.exceptions import RedisError
 
 from rolloutfleet.broker import Broker, Entry, Submitted
+from rolloutfleet.errors import BrokerUnavailable
 from rolloutfleet.messages import CompletedGroup, PromptGroup
 from rolloutfleet.reading import Outcome, fetch, find_lost
 from rolloutfleet.redis import BLOCK_SECONDS, connect, connect_blocking
 from rolloutfleet.server import read_server
 from rolloutfleet.settings import RunConfig
-from rolloutfleet.status import Status, read_status
+from rolloutfleet.status import Status, read_status, require_run
 from rolloutfleet.touch import Toucher
 
 log = logging.getLogger(__name__)
 
 _PENDING_PAGE = 200
+_FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0  # seconds between tries to take
 _ROOM_SECONDS = 0.2  # between looks whether there is room to submit
+_LOOK_SECONDS = 1.0  # between looks whether a group that is waited for was given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Batch:
     groups: Sequence[CompletedGroup]
     version: int | None = None
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[CompletedGroup]:
         return iter(self.groups)
 
     def __len__(self) -> int:
@@ -59,10 +64,13 @@ class Trainer:
         self.broker = broker
         self.consumer = consumer
         self.idle_seconds = idle_seconds
+        # A take that was executed, not answered and then repeated would hide that something was lost.
+        self._once = Broker(broker.client, broker.keys.run, retry_seconds=0)
         self._blocking = connect_blocking(url)
         self._toucher = Toucher(url, broker.keys.run, consumer, idle_seconds / 4)
         self._held: dict[str, CompletedGroup] = {}  # by entry: handed out or ready, not acked
         self._ready: list[CompletedGroup] = []  # taken, not handed out
+        self._owed: list[CompletedGroup] = []  # trained on, but their ack was not answered
         self._recover = True
         self._config: RunConfig | None = None
         self._looked_for_dead = time.monotonic()
@@ -81,20 +89,29 @@ class Trainer:
         """A trainer that is not connected yet: `async with` connects it.
 
         `config`: the fields given to it are set, others stay as they are in the run. `idle_seconds`: entries of a
-        consumer that was not heard of for so long are taken over.
+        consumer that was not heard of for so long are taken over. Connecting raises RunMissing where neither the run
+        nor a `config` is there.
         """
         trainer = cls(Broker(connect(url), run, retry_seconds), url, consumer, idle_seconds)
         trainer._config = config
         return trainer
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
         if self._config is not None:
             await self.broker.configure(self._config)
+        await require_run(self.broker)
         for problem in (await self.broker.calls.repeat(lambda: read_server(self.broker.client))).problems():
             log.warning("%s", problem)
         await self.broker.adopt(self.consumer)
         self._toucher.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -114,6 +131,8 @@ class Trainer:
 
         Ids that a run has seen are refused, so a ledger may be submitted again as a whole. Errors: RunMissing.
         """
+        if max_queued is not None and max_queued < 1:
+            raise ValueError(f"max_queued is {max_queued}: nothing would ever be submitted; give at least 1")
         words: list[Submitted] = []
         while len(words) < len(groups):
             room = len(groups) if max_queued is None else max_queued - await self.broker.queued()
@@ -128,9 +147,11 @@ class Trainer:
     async def take(self, most: int, timeout: float | None = None) -> list[CompletedGroup]:
         """1 to `most` groups as soon as there is one; [] after `timeout` seconds. They are held until `ack`."""
         end = None if timeout is None else time.monotonic() + timeout
+        self._drop_lost()
         while not self._ready:
             last = await self._look(most)
-            left = BLOCK_SECONDS if end is None else min(BLOCK_SECONDS, end - time.monotonic())
+            longest = min(BLOCK_SECONDS, self.idle_seconds / 4)  # then it looks for what dead consumers hold
+            left = longest if end is None else min(longest, end - time.monotonic())
             if self._ready or left <= 0:
                 break
             await self._wait(last, left)
@@ -151,7 +172,11 @@ class Trainer:
         except BaseException:
             self._give_back(groups)
             raise
-        await self.ack(groups)
+        try:
+            await self.ack(groups)
+        except BaseException:
+            self._owed += groups
+            raise
 
     async def generate(self, groups: Sequence[PromptGroup], timeout: float | None = None) -> list[Outcome]:
         """Submits these groups and gives their results in the order asked, acked.
@@ -160,21 +185,16 @@ class Trainer:
         Errors: TimeoutError after `timeout` seconds.
         """
         await self.submit(groups)
-        wanted = {group.id for group in groups}
         found: dict[str, Outcome] = {}
-        end = None if timeout is None else time.monotonic() + timeout
-        while wanted - found.keys():
-            if end is not None and time.monotonic() > end:
-                raise TimeoutError(await self._why(f"{len(found)} of {len(wanted)} results"))
-            others: list[CompletedGroup] = []
-            for group in await self.take(len(groups), BLOCK_SECONDS / 4):
-                if group.id in wanted:
-                    found[group.id] = group
-                else:
-                    others.append(group)
+        others: list[CompletedGroup] = []
+        try:
+            await self._collect({group.id for group in groups}, found, others, timeout)
+            await self.ack(_completed(found))
+        except BaseException:
+            others += _completed(found)
+            raise
+        finally:
             self._give_back(others)
-            found |= await find_lost(self.broker, wanted - found.keys() - {group.id for group in self._ready})
-        await self.ack([group for group in found.values() if isinstance(group, CompletedGroup)])
         return [found[group.id] for group in groups]
 
     async def ack(self, groups: Sequence[CompletedGroup]) -> list[str]:
@@ -208,35 +228,71 @@ class Trainer:
             raise
         return groups
 
+    async def _collect(
+        self, wanted: set[str], found: dict[str, Outcome], others: list[CompletedGroup], timeout: float | None
+    ) -> None:
+        """Takes until `found` has all that is wanted. `others`: what came along, kept aside or it would come again."""
+        end = None if timeout is None else time.monotonic() + timeout
+        looked, wait = -math.inf, 0.0  # at first only what is there already
+        while wanted - found.keys():
+            left = wait if end is None else min(wait, end - time.monotonic())
+            for group in await self.take(len(wanted), left):
+                if group.id in wanted:
+                    found[group.id] = group
+                else:
+                    others.append(group)
+            if time.monotonic() - looked >= _LOOK_SECONDS:
+                looked, wait = time.monotonic(), _LOOK_SECONDS
+                found |= await find_lost(self.broker, wanted - found.keys())
+            if end is not None and time.monotonic() >= end and wanted - found.keys():
+                raise TimeoutError(await self._why(f"{len(found)} of {len(wanted)} results"))
+
     async def _why(self, what: str) -> str:
         return f"{what} within the time given; {(await self.status()).sentence}"
 
     async def _look(self, most: int) -> str:
-        """Takes what is there: own pending entries where something was lost, entries of dead consumers, new ones."""
-        try:
-            if self._recover:
-                await self._take_pending()
-            await self._take_over(most)
-            last, entries = await self.broker.take(self.consumer, most)
-            await self._receive([entry for entry in entries if entry.entry not in self._held])
-        except BaseException:
-            self._recover = True  # an answer may be lost: its entries are pending here, and we don't know them
-            raise
+        """Takes what is there, and tries so until retry_seconds are over; the newest entry's id."""
+        end, delay = time.monotonic() + self.broker.calls.retry_seconds, _FIRST_DELAY
+        while True:
+            try:
+                return await self._look_once(most)
+            except BaseException as error:
+                # An answer may be lost: its entries are pending here, and we don't know them.
+                self._recover = True
+                if not isinstance(error, BrokerUnavailable) or time.monotonic() + delay > end:
+                    raise
+            await asyncio.sleep(delay * random.uniform(0.5, 1))
+            delay = min(delay * 2, _LONGEST_DELAY)
+
+    async def _look_once(self, most: int) -> str:
+        """Own pending entries where something was lost, entries of dead consumers, new ones."""
+        if self._owed:
+            await self.ack(self._owed)
+            self._owed = []
+        if self._recover:
+            await self._take_pending()
+        await self._take_over(most)
+        last, entries = await self._once.take(self.consumer, most)
+        await self._receive([entry for entry in entries if entry.entry not in self._held])
         return last
 
     async def _take_pending(self) -> None:
         position = "0"
         while position:
-            _, entries = await self.broker.take(self.consumer, _PENDING_PAGE, position)
+            _, entries = await self._once.take(self.consumer, _PENDING_PAGE, position)
             await self._receive([entry for entry in entries if entry.entry not in self._held])
-            position = entries[-1].entry if len(entries) == _PENDING_PAGE else ""
+            # Until none is left: deleted entries leave gaps, so a short page need not be the last.
+            position = entries[-1].entry if entries else ""
         self._recover = False
 
     async def _take_over(self, most: int) -> None:
+        # After an outage of the broker everybody looks idle: whoever lives gets the time to touch what it holds.
+        if self._toucher.reachable_seconds < self.idle_seconds / 2:
+            return
         if time.monotonic() - self._looked_for_dead < self.idle_seconds / 4:
             return
         self._looked_for_dead = time.monotonic()
-        entries = await self.broker.take_over(self.consumer, self.idle_seconds, most)
+        entries = await self._once.take_over(self.consumer, self.idle_seconds, most)
         await self._receive([entry for entry in entries if entry.entry not in self._held])
 
     async def _receive(self, entries: Sequence[Entry]) -> None:
@@ -255,9 +311,19 @@ class Trainer:
             await asyncio.sleep(min(seconds, 0.1))
 
     def _give_back(self, groups: Sequence[CompletedGroup]) -> None:
-        self._ready = [group for group in groups if group.entry in self._held] + self._ready
+        self._ready = [group for group in [*groups, *self._ready] if group.entry in self._held]
+
+    def _drop_lost(self) -> None:
+        """What another consumer has taken over is its own: not handed out here any more."""
+        for entry in self._toucher.lost():
+            self._held.pop(entry, None)
+        self._give_back([])
 
     def _forget(self, groups: Sequence[CompletedGroup]) -> None:
         for group in groups:
             self._held.pop(group.entry, None)
         self._toucher.hold(list(self._held))
+
+
+def _completed(found: Mapping[str, Outcome]) -> list[CompletedGroup]:
+    return [group for group in found.values() if isinstance(group, CompletedGroup)]

@@ -1,5 +1,6 @@
 -- configure: set fields of the run's config. Makes the run if it is new.
 -- with: keys clock wake groups
+-- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
 -- ARGV mode ("set" | "default": keep what is there), then field, value, ...

@@ -3,13 +3,14 @@
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
--- ARGV worker, sweep (1: look for grants that the worker does not know of), base of a claim in flight or "", sample
---      slots, facts (JSON, shown in status), busy slot ms and slot ms since the last call, then the tokens it holds
+-- ARGV worker, settled (0: do not sweep), sample slots, facts (JSON, shown in status), busy slot ms and slot ms since
+--      the last call, then the tokens it holds
 --
 -- {word, lost token, ...}  every other token is extended, though never past the hard deadline of its claim
 -- word "ok"; "draining" the worker was told to drain; "gone" it was evicted: it holds nothing and must exit; "no_run"
--- With sweep, grants of this worker that it neither lists nor has in flight are released `free`: a reply that never came.
-local worker, sweep, flying, slots, facts, busy_ms, slot_ms = unpack(ARGV, 1, 7)
+-- Grants of this worker's claims with a serial below `settled` that it does not list are released `free`: their reply
+-- never came. A claim that was answered after this call was made has a larger serial: a late call takes nothing away.
+local worker, settled, slots, facts, busy_ms, slot_ms = unpack(ARGV, 1, 6)
 local cfg = read(config)
 if not cfg.n then
   return {'no_run'}
@@ -19,7 +20,7 @@ end
 local now = run_clock(cfg.lease_ms)
 
 local reply, listed = {redis.call('ZSCORE', draining, worker) and 'draining' or 'ok'}, {}
-for i = 8, #ARGV do
+for i = 7, #ARGV do
   local token = ARGV[i]
   local id = redis.call('HGET', grants, token)
   if id then
@@ -30,9 +31,9 @@ for i = 8, #ARGV do
   listed[token] = true
 end
 
-for _, token in ipairs(sweep == '1' and redis.call('HKEYS', grants) or {}) do
-  local base = string.match(token, '^(.*)/%d+$')
-  if string.match(base, '^(.*)/%d+$') == worker and base ~= flying and not listed[token] then
+for _, token in ipairs(settled ~= '0' and redis.call('HKEYS', grants) or {}) do
+  local holder, serial = string.match(token, '^(.*)/(%d+)/%d+$')
+  if holder == worker and tonumber(serial) < tonumber(settled) and not listed[token] then
     local id = redis.call('HGET', grants, token)
     fail(id, read(group_key(id)), 'the grant never arrived', false, now, cfg)
     wake_one()

@@ -1,23 +1,24 @@
--- recycle: a trainer found a completed group too old: generate it again under the current policy.
+-- recycle: a trainer found a completed group too old, or unsound: generate it again under the current policy.
 -- with: keys clock wake groups
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
--- ARGV entry id
+-- ARGV entry id, reason ("": at the limit the caller decides; else the dead letter's reason)
 --
 -- "ok"     the samples are gone, the group is newly born with attempts 0, and last in `prompts`
--- "limit"  it was recycled recycle_limit times already; nothing changed: the caller decides
+-- "limit"  it was recycled recycle_limit times already, and no reason was given; nothing changed
+-- "dead"   the same, with a reason: it is a dead letter
 -- "gone"   the entry is not in the stream: acked or recycled before; nothing changed
-local entry = ARGV[1]
+local entry, reason = ARGV[1], ARGV[2]
 local found = redis.call('XRANGE', completed, entry, entry)[1]
 if not found then
   return 'gone'
 end
 local id, born = found[2][2], found[2][4]
 local key = group_key(id)
-local group = read(key)
-local cfg = read(config)
-if group.born == born and tonumber(group.recycled) >= tonumber(cfg.recycle_limit) then
+local group, cfg = read(key), read(config)
+local at_limit = group.born == born and tonumber(group.recycled) >= tonumber(cfg.recycle_limit)
+if at_limit and reason == '' then
   return 'limit'
 elseif redis.call('XDEL', completed, entry) == 0 then
   return 'gone'
@@ -26,6 +27,10 @@ redis.call('XACK', completed, 'trainer', entry)
 wake_one()
 if group.born ~= born then
   return 'gone'
+elseif at_limit then
+  dead_letter(id, reason, group.attempts, group.n, group.text, cfg)
+  forget(id, born, cfg)
+  return 'dead'
 end
 
 redis.call('UNLINK', samples_key(id, born))

@@ -1,0 +1,165 @@
+"""A scriptable engine in this process: the answer to each request is chosen by a function.
+
+    async with FakeEngine() as engine:
+        engine.script = lambda request: said([1, 2, 3])     # or an int: that status; or a coroutine of either
+
+Invariants: requests are kept in the order in which they came; what the script decides is sent as it is, so that broken
+answers are as easy to give as good ones.
+"""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from aiohttp import web
+
+type Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer. `close`: the connection ends in the middle of the body."""
+
+    body: bytes = b"{}"
+    status: int = 200
+    close: bool = False
+
+
+type Chosen = Json | bytes | int | Reply
+type Script = Callable[[Json], Chosen | Awaitable[Chosen]]
+
+
+def said(
+    ids: Sequence[int],
+    *,
+    text: str = "#### 4",
+    finish: Json | str = "stop",
+    version: str = "7",
+    logprob: float = -0.5,
+    **more: Any,
+) -> Json:
+    """A sound answer of these tokens; `more` goes into it at the top."""
+    reason: Json = {"type": finish} if isinstance(finish, str) else finish
+    meta: Json = {
+        "finish_reason": reason,
+        "output_token_logprobs": [[logprob, token, None] for token in ids],
+        "completion_tokens": len(ids),
+        "weight_version": version,
+        "weight_versions": [{"version": version, "start": 0, "end": len(ids)}],
+    }
+    return {"text": text, "output_ids": list(ids), "meta_info": meta, **more}
+
+
+class FakeEngine:
+    """Serves /generate by `script`; the other routes by the fields of the same meaning."""
+
+    def __init__(self, context_length: int = 1000, vocab_size: int = 100, slots: int = 8) -> None:
+        self.script: Script = lambda _: said([1, 2, 3])
+        self.requests: list[Json] = []
+        self.aborted: list[str] = []
+        self.running = 0
+        self.most_running = 0
+        self.is_ready = True
+        self.weight_version = "7"
+        self.tokenizer_path = ""
+        self.port = 0
+        self._shape: Json = {"context": context_length, "vocabulary": vocab_size, "slots": slots}
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Serves; after `stop` on the same port again."""
+        app = web.Application(client_max_size=2**28)
+        app.add_routes(
+            [
+                web.post("/generate", self._generate),
+                web.post("/abort_request", self._abort),
+                web.get("/ready", self._ready),
+                web.get("/health", self._ready),
+                web.get("/model_info", self._model_info),
+                web.get("/server_info", self._server_info),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _generate(self, http: web.Request) -> web.StreamResponse:
+        request: Json = await http.json()
+        self.requests.append(request)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            chosen = self.script(request)
+            reply = _reply(await chosen if inspect.isawaitable(chosen) else chosen)
+        finally:
+            self.running -= 1
+        return await _send(http, reply)
+
+    async def _abort(self, http: web.Request) -> web.Response:
+        self.aborted.append((await http.json())["rid"])
+        return web.Response()
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        return web.Response(status=200 if self.is_ready else 503)
+
+    async def _model_info(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "weight_version": self.weight_version,
+                "tokenizer_path": self.tokenizer_path,
+                "vocab_size": self._shape["vocabulary"],
+                "max_context_length": self._shape["context"],
+            }
+        )
+
+    async def _server_info(self, _: web.Request) -> web.Response:
+        return web.json_response({"max_running_requests": self._shape["slots"]})
+
+
+def _reply(chosen: Chosen) -> Reply:
+    match chosen:
+        case Reply():
+            return chosen
+        case int():
+            return Reply(json.dumps({"error": {"message": f"status {chosen}"}}).encode(), chosen)
+        case bytes():
+            return Reply(chosen)
+        case _:
+            return Reply(json.dumps(chosen).encode())
+
+
+async def _send(http: web.Request, reply: Reply) -> web.StreamResponse:
+    if not reply.close:
+        return web.Response(body=reply.body, status=reply.status, content_type="application/json")
+    response = web.StreamResponse(headers={"Content-Length": str(len(reply.body))})
+    await response.prepare(http)
+    await response.write(reply.body[: len(reply.body) // 2])
+    if http.transport is not None:
+        http.transport.close()
+    return response
+
+
+async def never(_: Json) -> Chosen:
+    """A script: no answer for as long as the client waits."""
+    await asyncio.Event().wait()
+    return 500
