@@ -1,5 +1,7 @@
 """All metrics, on one page. Each process makes its own, with a registry of its own: nothing here is global."""
 
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -38,3 +40,85 @@ class WorkerMetrics:
         self.reward_seconds = histogram("reward_seconds", "Time until one sample had its reward, tries included.")
         self.group_seconds = histogram("group_seconds", "Time from claim to the end of the hold.")
         self.put_batch = histogram("put_batch_samples", "Samples stored in one round trip.", _BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric of a run that is read when it is scraped. `label`: beside `run`, with words of the code as values."""
+
+    name: str
+    text: str
+    label: str | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("run", self.label) if self.label else ("run",)
+
+
+def _of_run(name: str, text: str, label: str | None = None) -> Described:
+    return Described(f"rolloutfleet_{name}", text, label)
+
+
+class RunGauges:
+    """What the status service says of each run. Several replicas say the same: `max by (run)`, never `sum`.
+
+    A run that was not read for longer than 30 s has only its age: an old number is no number.
+    """
+
+    age = _of_run("snapshot_age_seconds", "Age of what is known of the run.")
+    gate = _of_run("gate", "1 for the reason that holds at the gate now (open, stuck, completed_full, ...).", "reason")
+    stuck = _of_run("stuck", "1 while there is work, and no group was completed for longer than stuck_seconds.")
+    quiet = _of_run("no_progress_seconds", "Time in which there was work and no group was completed.")
+    window = _of_run("window_groups", "W: the most groups that may be active, and the most that may wait.")
+    active = _of_run("active_groups", "Groups that workers hold.")
+    outstanding = _of_run("outstanding_samples", "Samples of the active groups that are not finished.")
+    taken = _of_run("taken_groups", "Completed groups that a trainer holds.")
+    place_left = _of_run("place_left_groups", "Groups that may be claimed now.")
+    queue = _of_run("queue_groups", "Groups in a line: prompts, again, waiting (completed), dead.", "state")
+    oldest = _of_run("oldest_seconds", "Age of the first in a line.", "state")
+    slots = _of_run("slots", "Sample slots of the live workers.")
+    busy = _of_run("slots_busy", "Sample slots in use.")
+    utilisation = _of_run("slot_utilisation", "Busy share of the slots' time over the last minute.")
+    workers = _of_run("workers", "Live workers by state.", "state")
+    trainers = _of_run("trainers", "Consumers of the completed groups.")
+    trainer_oldest = _of_run("trainer_oldest_seconds", "Age of the oldest group that a trainer holds.")
+    weight_version = _of_run("weight_version", "Version that the trainer published last.")
+    staleness = _of_run("staleness_versions", "Versions that the newest completed groups are behind, on average.")
+    staleness_max = _of_run("staleness_max_versions", "The same for the one that is furthest behind.")
+    eta = _of_run("eta_seconds", "Time until all that is in line or at work is completed.")
+    desired = _of_run("desired_workers", "Workers that the run can use.")
+
+
+class RunCounters:
+    """What the atomic steps count, by its name in the key `stats`. A run that is made anew begins at 0."""
+
+    behind = _of_run("behind_seconds", "Time that the gate spent behind each reason.", "reason")
+    released = _of_run("leases_released", "Leases given back: free, fail, reject.", "reason")
+    by_stat = (
+        ("submitted", _of_run("groups_submitted", "Groups put in line.")),
+        ("claimed", _of_run("groups_claimed", "Claims of groups.")),
+        ("completed", _of_run("groups_completed", "Groups handed to the trainers.")),
+        ("acked", _of_run("groups_acked", "Groups that a trainer is done with.")),
+        ("dropped", _of_run("groups_dropped", "Groups that the filter refused.")),
+        ("dead", _of_run("groups_dead", "Groups given up.")),
+        ("recycled", _of_run("groups_recycled", "Groups that a trainer found too old.")),
+        ("requeued", _of_run("groups_requeued", "Dead letters that were given another life.")),
+        ("duplicates", _of_run("groups_duplicate", "Raw entries whose id was known.")),
+        ("reaped", _of_run("leases_reaped", "Leases that expired.")),
+        ("evicted", _of_run("workers_evicted", "Worker processes that were evicted.")),
+        ("samples", _of_run("samples", "Samples stored.")),
+        ("samples_made_again", _of_run("samples_made_again", "Samples that another holder had stored already.")),
+        ("tokens", _of_run("tokens", "Tokens generated.")),
+        ("retries", _of_run("retries", "Requests made again.")),
+    )
+    busy_seconds = _of_run("slot_busy_seconds", "Time that sample slots were busy.")
+    slot_seconds = _of_run("slot_seconds", "Time of all sample slots.")
+
+
+class RedisGauges:
+    """The broker, as the status service sees it: names and help texts of gauges without labels."""
+
+    up = ("rolloutfleet_redis_up", "1 while Redis answers in time.")
+    age = ("rolloutfleet_redis_age_seconds", "Time since Redis last answered.")
+    memory = ("rolloutfleet_redis_memory_bytes", "Memory that Redis uses.")
+    maxmemory = ("rolloutfleet_redis_maxmemory_bytes", "Bound of its memory; 0: none.")

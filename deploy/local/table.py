@@ -86,7 +86,7 @@ def _window_advice(summary: Summary) -> str:
         )
     return (
         f"The window was the bottleneck: a place is free only when the slowest sample of its group is done, so slots "
-        f"idled ({busy:.0%} busy). --refill sample can keep {better:.0%} busy; --overcommit 1.5 is a middle way."
+        f"idled ({busy:.0%} busy). --refill sample can keep {better:.0%} busy; a larger --overcommit is a middle way."
     )
 
 

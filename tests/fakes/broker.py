@@ -227,3 +227,4 @@ class Fleet:
             await self.finish(*grants)
             await self.take_and_ack()
         await self.take_and_ack()
+        assert not [name for name in await self.names() if name.startswith(("group:", "samples:"))]

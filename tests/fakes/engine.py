@@ -66,7 +66,8 @@ class FakeEngine:
         self.weight_version = "7"
         self.tokenizer_path = ""
         self.port = 0
-        self._shape: Json = {"context": context_length, "vocabulary": vocab_size, "slots": slots}
+        self.model_info: Json = {"vocab_size": vocab_size, "max_context_length": context_length}
+        self.server_info: Json = {"max_running_requests": slots}
         self._runner: web.AppRunner | None = None
 
     @property
@@ -123,17 +124,11 @@ class FakeEngine:
         return web.Response(status=200 if self.is_ready else 503)
 
     async def _model_info(self, _: web.Request) -> web.Response:
-        return web.json_response(
-            {
-                "weight_version": self.weight_version,
-                "tokenizer_path": self.tokenizer_path,
-                "vocab_size": self._shape["vocabulary"],
-                "max_context_length": self._shape["context"],
-            }
-        )
+        info = {"weight_version": self.weight_version, "tokenizer_path": self.tokenizer_path}
+        return web.json_response(info | self.model_info)
 
     async def _server_info(self, _: web.Request) -> web.Response:
-        return web.json_response({"max_running_requests": self._shape["slots"]})
+        return web.json_response(self.server_info)
 
 
 def _reply(chosen: Chosen) -> Reply:

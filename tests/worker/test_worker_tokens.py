@@ -1,0 +1,110 @@
+"""Prompts: chat messages through the model's template, checks of ids and budgets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutfleet.errors import InvalidGroup
+from rolloutfleet.messages import PromptGroup
+from tests.fakes.engine import FakeEngine
+from tests.worker.fleet import Fleet, until
+from worker.tokens import Limits, Prompts, Sampling, Tokenizer, check_ids, fit
+
+TEMPLATE = (
+    "{% for m in messages %}{% if not m['content'] %}{{ raise_exception('an empty turn') }}{% endif %}"
+    "{{ m['role'] }} {{ m['content'] }} {% endfor %}"
+    "{% if tools %}tools {{ tools | length }} {% endif %}"
+    "{% if add_generation_prompt %}assistant{% endif %}"
+)
+WORDS = ("[UNK]", "user", "assistant", "two", "and", "tools", "1")
+
+
+@pytest.fixture
+def tokenizer_path(tmp_path: Path) -> str:
+    """A tokenizer of seven words with a chat template."""
+    model = {"type": "WordLevel", "vocab": {word: at for at, word in enumerate(WORDS)}, "unk_token": "[UNK]"}
+    tokenizer: dict[str, Any] = {
+        "version": "1.0",
+        "model": model,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "added_tokens": [],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE, "unk_token": "[UNK]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(tmp_path)
+
+
+def prompts(path: str = "", context: int | None = 100, vocabulary: int | None = 50) -> Prompts:
+    return Prompts(Tokenizer(path), Limits(context, vocabulary), Sampling(20, 1.0))
+
+
+async def test_messages_become_ids_through_the_models_own_template(tokenizer_path: str) -> None:
+    group = PromptGroup.make({"messages": [{"role": "user", "content": "two and two"}]})
+    prompt = await prompts(tokenizer_path).make(group)
+    assert prompt.ids == (1, 3, 4, 3, 2)
+
+
+async def test_tools_go_through_the_template_too(tokenizer_path: str) -> None:
+    tool: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": "run", "parameters": {"type": "object", "properties": {}}},
+    }
+    group = PromptGroup.make({"messages": [{"role": "user", "content": "two"}], "tools": [tool]})
+    prompt = await prompts(tokenizer_path).make(group)
+    assert prompt.ids == (1, 3, 5, 6, 2)
+
+
+async def test_messages_that_the_template_refuses_are_an_invalid_group(tokenizer_path: str) -> None:
+    group = PromptGroup.make({"messages": [{"role": "user", "content": ""}]})
+    with pytest.raises(InvalidGroup, match=r"messages: the chat template of .* refuses them: an empty turn"):
+        await prompts(tokenizer_path).make(group)
+
+
+async def test_text_goes_to_the_engine_as_it_is() -> None:
+    prompt = await prompts().make(PromptGroup.make({"prompt": "two and two"}))
+    assert (prompt.ids, prompt.text) == (None, "two and two")
+
+
+async def test_text_that_could_be_too_long_is_counted_where_there_is_a_tokenizer(tokenizer_path: str) -> None:
+    prompt = await prompts(tokenizer_path, context=12).make(PromptGroup.make({"prompt": "two and two"}))
+    assert (prompt.ids, prompt.budget) == ((3, 4, 3), 9)
+
+
+@pytest.mark.parametrize(
+    ("length", "budget", "explicit", "context", "fits"),
+    [(10, 20, True, 30, 20), (10, 20, False, 25, 15), (10, 20, True, None, 20), (24, 20, False, 25, 1)],
+)
+def test_a_budget_that_fits(length: int, budget: int, explicit: bool, context: int | None, fits: int) -> None:
+    assert fit(length, budget, explicit, context) == fits
+
+
+@pytest.mark.parametrize(("length", "explicit"), [(11, True), (25, False), (26, False)])
+def test_a_budget_that_does_not_fit_is_an_invalid_group(length: int, explicit: bool) -> None:
+    with pytest.raises(InvalidGroup, match="do not fit into the engine's context of 25"):
+        fit(length, 20, explicit, 25)
+
+
+@pytest.mark.parametrize("ids", [[-1], [50], [1, 2**31], [2**40]])
+def test_an_id_outside_of_the_vocabulary_is_an_invalid_group(ids: list[int]) -> None:
+    with pytest.raises(InvalidGroup, match="outside of the engine's vocabulary of 50"):
+        check_ids(ids, 50)
+
+
+async def test_a_worker_with_another_fingerprint_than_the_runs_does_not_claim(
+    fleet: Fleet, engine: FakeEngine, tokenizer_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.watches.CONFIG_SECONDS", 0.1)
+    engine.tokenizer_path = tokenizer_path
+    ours = await Tokenizer(tokenizer_path).fingerprint()
+    await fleet.configure(n=1, fingerprint="0123456789abcdef")
+    await fleet.submit("g", input_ids=None, messages=[{"role": "user", "content": "two"}])
+    async with fleet.worker():
+        await until(lambda: fleet.facts('"fingerprint"'))
+        claimed = await fleet.stat("claimed")
+        await fleet.configure(fingerprint=ours)
+        await fleet.completed(1)
+    assert claimed == 0
+    assert engine.requests[0]["input_ids"] == [1, 3, 2]

@@ -1,0 +1,189 @@
+"""The engine's HTTP client.
+
+On aiohttp: hundreds of long requests wait on one event loop here. It parses responses in C, its pool needs no limit,
+and a request that is cancelled closes its connection at once, which is what ends it at the engine. Clients on threads
+would need a thread per sample.
+
+Invariants: every request has a timeout; an answer is a checked Piece, a Fault (unsound, worth another try), or one of
+EngineUnavailable (try again later) and EngineRejected (never); a request whose caller goes away is aborted at the
+engine.
+"""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import aiohttp
+
+from rolloutfleet.errors import EngineRejected, EngineUnavailable
+from worker.answers import Fault, Piece, check_answer
+
+# Of the request itself. Other 4xx speak of the way to the engine (key, path, proxy): not the group's fault.
+_REJECTIONS = (400, 413, 422)
+_CONTROL_SECONDS = 10.0
+_KEPT_FREE = 6  # SGLang's longest input is its context less this, where it doesn't tell the context
+_HEALTH_SECONDS = 25.0  # a good /health makes a token: up to 20 s under load
+
+
+class EngineBusy(EngineUnavailable):
+    """The engine lives, and has no room now (429, or 503 with a full queue)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine says of itself; None where it doesn't."""
+
+    context_length: int | None = None
+    vocab_size: int | None = None
+    max_running_requests: int | None = None
+    model_path: str = ""
+    tokenizer_path: str = ""
+    weight_version: str = ""
+
+
+class EngineClient:
+    """One engine. `vocab_size` is known once `info` has been asked, or given."""
+
+    def __init__(self, url: str, api_key: str = "", timeout_seconds: float = 1800) -> None:
+        self.url = url.rstrip("/")
+        self.vocab_size: int | None = None
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONTROL_SECONDS)
+        self._session: aiohttp.ClientSession | None = None
+        self._aborts: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=self._headers, timeout=self._timeout, read_bufsize=2**18, trust_env=False
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._aborts:
+            await asyncio.wait(self._aborts, timeout=1)
+        if self._session is not None:
+            await self._session.close()
+
+    async def generate(self, request: dict[str, Any]) -> Piece | Fault:
+        """POST /generate. Errors: EngineUnavailable, EngineBusy, EngineRejected."""
+        body = json.dumps(request).encode()
+        try:
+            status, answer = await self._call("POST", "/generate", body, self._timeout)
+        except asyncio.CancelledError:
+            self._abort_soon(request["rid"])
+            raise
+        except aiohttp.ClientPayloadError as error:
+            return Fault(f"cut off: {type(error).__name__}")
+        if status == 200:
+            return check_answer(answer, self.vocab_size)
+        raise _refusal(status, answer)
+
+    async def info(self) -> EngineInfo:
+        """From /model_info and /server_info. Errors: EngineUnavailable, EngineRejected."""
+        model, server = await self._get_json("/model_info"), await self._get_json("/server_info")
+        longest = _number(server.get("max_req_input_len"))
+        info = EngineInfo(
+            context_length=_number(model.get("max_context_length"))
+            or _number(server.get("context_length"))
+            or (longest and longest + _KEPT_FREE),
+            model_path=str(model.get("model_path") or ""),
+            vocab_size=_number(model.get("vocab_size")),
+            max_running_requests=_number(server.get("max_running_requests")),
+            tokenizer_path=str(model.get("tokenizer_path") or server.get("tokenizer_path") or ""),
+            weight_version=str(model.get("weight_version", "")),
+        )
+        self.vocab_size = self.vocab_size or info.vocab_size
+        return info
+
+    async def check_ready(self) -> str:
+        """The weight version that a ready engine serves. Errors: EngineUnavailable."""
+        if await self._status("/ready", _CONTROL_SECONDS) != 200:
+            # Once unready, the engine stays so until its next good /health.
+            status = await self._status("/health", _HEALTH_SECONDS)
+            if status != 200:
+                raise EngineUnavailable(f"the engine at {self.url} is not ready: /health answers {status}")
+        model = await self._get_json("/model_info")
+        return str(model.get("weight_version", ""))
+
+    async def _get_json(self, path: str) -> dict[str, Any]:
+        try:
+            status, body = await self._call("GET", path, None, aiohttp.ClientTimeout(total=_CONTROL_SECONDS))
+        except aiohttp.ClientPayloadError as error:
+            raise EngineUnavailable(f"{self.url}{path}: {error}") from error
+        if status != 200:
+            raise _refusal(status, body)
+        try:
+            answer: Any = json.loads(body)
+        except ValueError as error:
+            raise EngineUnavailable(f"{self.url}{path} is no JSON: is engine_url an SGLang server?") from error
+        return cast(dict[str, Any], answer) if isinstance(answer, dict) else {}
+
+    async def _status(self, path: str, seconds: float) -> int:
+        try:
+            return (await self._call("GET", path, None, aiohttp.ClientTimeout(total=seconds)))[0]
+        except aiohttp.ClientPayloadError:
+            return 0
+
+    async def _call(
+        self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout
+    ) -> tuple[int, bytes]:
+        if self._session is None:
+            raise RuntimeError("EngineClient is used inside of `async with`")
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        began = time.monotonic()
+        try:
+            async with self._session.request(
+                method, self.url + path, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                return response.status, await response.read()
+        except TimeoutError as error:
+            waited = time.monotonic() - began
+            raise EngineUnavailable(f"the engine at {self.url} did not answer {path} within {waited:.1f} s") from error
+        except aiohttp.ClientPayloadError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineUnavailable(
+                f"the engine at {self.url} does not answer: {error or type(error).__name__}"
+            ) from error
+
+    def _abort_soon(self, rid: str) -> None:
+        """The engine notices a closed connection seconds later; this is at once, and nobody waits for it."""
+        abort = asyncio.get_running_loop().create_task(self._abort(rid))
+        self._aborts.add(abort)
+        abort.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, rid: str) -> None:
+        body = json.dumps({"rid": rid}).encode()
+        try:
+            await self._call("POST", "/abort_request", body, aiohttp.ClientTimeout(total=_CONTROL_SECONDS))
+        except (EngineUnavailable, aiohttp.ClientError):
+            return  # the closed connection ends the request, too
+
+
+def _refusal(status: int, body: bytes) -> EngineRejected | EngineUnavailable:
+    words = _words(body)
+    if status in _REJECTIONS:
+        return EngineRejected(f"the engine refuses the request ({status}): {words}")
+    if status in (401, 403):
+        return EngineUnavailable(f"the engine refuses the key ({status}): set engine_api_key")
+    if status == 429 or (status == 503 and "queue is full" in words):
+        return EngineBusy(f"the engine is full ({status}): {words}")
+    return EngineUnavailable(f"the engine answers {status}: {words}")
+
+
+def _words(body: bytes) -> str:
+    """The message in an error's body, which comes in three shapes; else its beginning."""
+    try:
+        answer: Any = json.loads(body)
+        error: Any = answer.get("error", answer)
+        message: Any = error if isinstance(error, str) else error.get("message", error)
+    except (ValueError, AttributeError, RecursionError):
+        return body[:300].decode(errors="replace")
+    return str(message)[:500]
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None

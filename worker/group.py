@@ -1,0 +1,295 @@
+"""The life of one group on this worker: from the grant to its end.
+
+Invariants: a group ends in exactly one way (see Ending); it is completed only with n stored samples, its rewards
+computed from the stored bytes; a finished sample is stored at once, whatever becomes of its siblings; after `lost` or
+`gone` nothing is decided any more. A fault of our own fails this group, not its neighbours.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from redis.exceptions import RedisError
+
+from rolloutfleet.broker import Broker, Finished
+from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
+from rolloutfleet.messages import Grant, PromptGroup, Sample
+from rolloutfleet.settings import RunConfig
+from worker.generate import SampleFailed, Sampler, Session, one_turn
+from worker.health import Fitness
+from worker.hooks import Hook, HookFailed, HookRunner
+from worker.rewards import Scorer
+from worker.store import SampleStore
+from worker.tokens import Prompt, Prompts
+
+log = logging.getLogger("worker.group")
+
+# The reasons of failures that this file gives begin so: other reasons (lease expired, the process died) are crashes.
+OUR_WORDS = ("sample ", "group ")
+
+type EndsBy = Literal["free", "lost", "gone"]
+type Kind = Literal["completed", "dropped", "free", "fail", "reject", "lost", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the hold on a group ends. free, fail and reject are released so; completed and dropped are done already."""
+
+    kind: Kind
+    reason: str = ""
+
+
+class Over(Exception):
+    """Inside of this file: the group is not ours any more."""
+
+    def __init__(self, kind: Literal["lost", "gone"]) -> None:
+        super().__init__(kind)
+        self.kind: Literal["lost", "gone"] = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every group of a worker works with. `changed` is set when places of the worker may have become free."""
+
+    broker: Broker
+    store: SampleStore
+    prompts: Prompts
+    sampler: Sampler
+    scorer: Scorer
+    runner: HookRunner
+    generate: Hook | None
+    fitness: Fitness
+    counters: Counter[str]
+    changed: asyncio.Event
+
+
+class GroupWork:
+    """One granted group. `run` ends when the broker knows how it ended, or `stop` said that it needn't."""
+
+    def __init__(self, parts: Parts, grant: Grant, config: RunConfig, worker: str) -> None:
+        self.grant = grant
+        self.unmade = len(grant.missing)  # samples that still need a slot
+        self.may_begin = asyncio.Event()
+        self._parts = parts
+        self._config = config
+        self._worker = worker
+        self._stopped: EndsBy | None = None
+        self._work: asyncio.Task[Ending] | None = None
+        self._finishing = False
+        self._sends_prompt = True
+
+    async def run(self) -> Ending:
+        began = time.monotonic()
+        self._work = asyncio.get_running_loop().create_task(self._timed())
+        if self._stopped is not None:
+            self._work.cancel()
+        try:
+            await asyncio.wait({self._work})
+        finally:
+            self._work.cancel()
+        ending = self._judge(self._work)
+        if ending.kind in ("free", "fail", "reject"):
+            ending = await self._release(ending)
+        self._parts.sampler.metrics.group_seconds.observe(time.monotonic() - began)
+        self._parts.sampler.metrics.groups.labels(ending.kind).inc()
+        return ending
+
+    def stop(self, kind: EndsBy) -> None:
+        """Ends the work now: free gives the group back. One that is being completed goes on: the broker decides."""
+        if self._stopped is None and not self._finishing:
+            self._stopped = kind
+            if self._work is not None:
+                self._work.cancel()
+
+    # The work
+
+    async def _timed(self) -> Ending:
+        # A little before the broker's own hard deadline, so that the group ends with a reason that says more.
+        longest = self._config.group_seconds
+        async with asyncio.timeout(longest - min(2.0, longest / 20)):
+            await self.may_begin.wait()
+            group = PromptGroup.from_text(self.grant.text).model_copy(update={"id": self.grant.id, "n": self.grant.n})
+            if self._config.reward == "worker":
+                self._parts.scorer.check(group)
+            prompt = await self._parts.prompts.make(group)
+            stored = await self._stored() if self.grant.stored else {}
+            while (ending := await self._round(group, prompt, stored)) is None:
+                stored = await self._stored()
+                self.unmade = self.grant.n - len(stored)
+            return ending
+
+    async def _round(self, group: PromptGroup, prompt: Prompt, stored: dict[int, bytes]) -> Ending | None:
+        """Makes what is missing, scores, completes; None: the broker misses samples that we took to be stored."""
+        async with asyncio.TaskGroup() as tasks:
+            scored = [
+                tasks.create_task(self._sample(group, prompt, index, stored.get(index)))
+                for index in range(self.grant.n)
+            ]
+        samples = [task.result()[0] for task in scored]
+        found = [task.result()[1] for task in scored]
+        rewards = [reward for reward in found if reward is not None] if self._config.reward == "worker" else None
+        try:
+            scores = await self._parts.scorer.score_group(group, samples, rewards)
+        except HookFailed as error:
+            raise SampleFailed(f"group {error}") from error
+        self._finishing = True
+        if scores.dropped is not None:
+            return await self._drop(scores.dropped)
+        oldest = min(sample.versions[0] for sample in samples)
+        newest = max(sample.versions[1] for sample in samples)
+        fields = {
+            "rewards": json.dumps(scores.rewards),
+            "group_reward": json.dumps(scores.group_reward),
+            "lengths": json.dumps([sample.length for sample in samples]),
+            "versions": json.dumps([oldest, newest]),
+            "worker": self._worker,
+        }
+        word = await until_answered(lambda: self._parts.broker.complete(self.grant, fields))
+        if word == "missing":
+            self._finishing = False
+            return None
+        return Ending("completed" if word == "ok" else word)
+
+    async def _drop(self, reason: str) -> Ending:
+        word = await until_answered(lambda: self._parts.broker.drop(self.grant.token, reason))
+        return Ending("dropped", reason) if word == "ok" else Ending("lost")
+
+    async def _stored(self) -> dict[int, bytes]:
+        samples, prompt = await until_answered(lambda: self._parts.broker.samples(self.grant.id, self.grant.born))
+        self._sends_prompt = self._sends_prompt and prompt is None
+        return samples
+
+    # One sample
+
+    async def _sample(
+        self, group: PromptGroup, prompt: Prompt, index: int, data: bytes | None
+    ) -> tuple[Sample, float | None]:
+        try:
+            sample = Sample.decode(data if data is not None else await self._make(group, prompt, index))
+            if self._config.reward == "trainer":
+                return sample, None
+            return sample, await self._parts.scorer.score(group, sample)
+        except (SampleFailed, HookFailed, ProtocolMismatch) as error:
+            raise SampleFailed(f"sample {index}: {error}") from error
+
+    async def _make(self, group: PromptGroup, prompt: Prompt, index: int) -> bytes:
+        """Generates a sample and stores it. The bytes that are stored: another holder may have been first."""
+        session = Session(self._parts.sampler, group, prompt, index, self.grant.attempt)
+        sample = await self._generate(session)
+        self.unmade -= 1
+        if self._config.refill == "sample":
+            self._parts.changed.set()
+        try:
+            data = sample.encode()
+        except (InvalidGroup, TypeError, ValueError, OverflowError) as error:
+            raise SampleFailed(f"what generate made does not encode: {error}") from error
+        try:
+            word = await self._parts.store.put(Finished(*self._key, index, data, self._prompt_bytes(session)))
+        except RedisError as error:
+            raise SampleFailed(f"the broker refuses {len(data)} bytes: {error}") from error
+        if word == "gone":
+            raise Over("gone")
+        if word == "had":
+            return await self._first(index, data)
+        self._count(sample)
+        return data
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        return self.grant.id, self.grant.born
+
+    def _prompt_bytes(self, session: Session) -> bytes | None:
+        if session.prompt_ids is None or not self._sends_prompt:
+            return None
+        self._sends_prompt = False
+        return np.asarray(session.prompt_ids, dtype="<i4").tobytes()
+
+    async def _first(self, index: int, ours: bytes) -> bytes:
+        samples = await self._stored()
+        if index not in samples:
+            raise Over("gone")
+        if samples[index] != ours:
+            self._parts.counters["samples_made_again"] += 1
+            self._parts.sampler.metrics.samples_again.inc()
+        return samples[index]
+
+    def _count(self, sample: Sample) -> None:
+        self._parts.counters["tokens"] += sample.length
+        self._parts.sampler.metrics.samples.inc()
+        self._parts.sampler.metrics.tokens.inc(sample.length)
+
+    async def _generate(self, session: Session) -> Sample:
+        hook = self._parts.generate
+        try:
+            if hook is None:
+                await one_turn(session)
+            else:
+                await self._parts.runner.call_freely(hook, None, session)
+        except HookFailed as error:
+            # What ended the sample inside of the session says more than what the hook made of it.
+            raise session.failure or SampleFailed(str(error)) from error
+        finally:
+            session.close()
+        if session.failure is not None:
+            raise session.failure
+        return session.sample()
+
+    # The end
+
+    def _judge(self, work: asyncio.Task[Ending]) -> Ending:
+        if work.cancelled():
+            return Ending(self._stopped or "free")
+        error = _first_of(work.exception())
+        if error is None:
+            return work.result()
+        if self._stopped is not None:
+            return Ending(self._stopped)
+        match error:
+            case Over(kind=kind):
+                return Ending(kind)
+            case InvalidGroup() | EngineRejected():
+                return Ending("reject", str(error))
+            case SampleFailed():
+                return Ending("fail", str(error))
+            case TimeoutError():
+                return self._late()
+            case _:
+                log.error("group %s failed by a fault of the worker", self.grant.id, exc_info=error)
+                return Ending("fail", f"group: a fault of the worker: {error!r}"[:1000])
+
+    def _late(self) -> Ending:
+        if not self.may_begin.is_set() or self._parts.sampler.health.is_down or self._parts.scorer.is_away:
+            return Ending("free")
+        return Ending("fail", f"group took longer than group_seconds = {self._config.group_seconds:g}")
+
+    async def _release(self, ending: Ending) -> Ending:
+        kind: Literal["free", "fail", "reject"] = "free"
+        if ending.kind == "fail" or ending.kind == "reject":
+            kind = ending.kind
+        word = await until_answered(lambda: self._parts.broker.release(self.grant.token, kind, ending.reason))
+        level = logging.INFO if kind == "free" else logging.WARNING
+        log.log(level, "released id=%s kind=%s answer=%s reason=%s", self.grant.id, kind, word, ending.reason or "-")
+        return Ending("lost") if word == "lost" else ending
+
+
+def _first_of(error: BaseException | None) -> BaseException | None:
+    """The first error inside of a task group's."""
+    first: Any = error
+    while isinstance(first, BaseExceptionGroup):
+        first = cast(BaseExceptionGroup[BaseException], first).exceptions[0]
+    return first
+
+
+async def until_answered[T](call: Callable[[], Awaitable[T]]) -> T:
+    """Calls a step until the broker answers: it is the same step each time. Who needs an end cancels."""
+    while True:
+        try:
+            return await call()
+        except BrokerUnavailable as error:
+            log.debug("%s", error)  # the heartbeat says it, once for all groups

@@ -1,0 +1,69 @@
+"""The pod's sample slots: how many requests its engine serves at once, and how long they were busy.
+
+Invariants: a slot is held for the time of one request and given back however that ends; the times may be read from
+another thread; while no slots are offered (draining), idle slots do not count as slot time.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+
+class Slots:
+    """`number` slots; the event loop's own, but for `take_times` and `offer`."""
+
+    def __init__(self, number: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.number = number
+        self._semaphore = asyncio.Semaphore(number)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._offered = number
+        self._busy = 0
+        self._since = clock()
+        self._busy_seconds = 0.0
+        self._slot_seconds = 0.0
+
+    @property
+    def busy(self) -> int:
+        return self._busy
+
+    @property
+    def offered(self) -> int:
+        """Slots that this worker reports: none while it takes no work."""
+        return self._offered
+
+    def offer(self, number: int) -> None:
+        with self._lock:
+            self._count_time()
+            self._offered = number
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncGenerator[None]:
+        async with self._semaphore:
+            self._add(1)
+            try:
+                yield
+            finally:
+                self._add(-1)
+
+    def take_times(self) -> tuple[int, int]:
+        """(busy ms, slot ms) since the last call, summed over slots; what is less than a ms is kept for the next."""
+        with self._lock:
+            self._count_time()
+            busy, slot = int(self._busy_seconds * 1000), int(self._slot_seconds * 1000)
+            self._busy_seconds -= busy / 1000
+            self._slot_seconds -= slot / 1000
+        return busy, slot
+
+    def _add(self, change: int) -> None:
+        with self._lock:
+            self._count_time()
+            self._busy += change
+
+    def _count_time(self) -> None:
+        now = self._clock()
+        passed, self._since = now - self._since, now
+        self._busy_seconds += passed * self._busy
+        self._slot_seconds += passed * max(self._busy, self._offered)
