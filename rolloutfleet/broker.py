@@ -5,7 +5,7 @@ in the header of the script. Errors of all methods: BrokerUnavailable; where a r
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import batched
 from typing import Any, Literal, cast
@@ -147,18 +147,27 @@ class Broker:
         return word, list(beat.tokens) if word == "gone" else lost
 
     async def put(self, samples: Sequence[Finished]) -> list[Put]:
-        """Stores finished samples, many in one round trip; a word for each."""
-        keys = [self.keys.samples(sample.id, sample.born) for sample in samples]
-        pairs = list(zip(keys, samples, strict=True))
-        prompts: list[list[Arg]] = [["HSETNX", key, "prompt", it.prompt] for key, it in pairs if it.prompt is not None]
-        commands = list(prompts)
-        for key, sample in pairs:
-            commands.append(["HSETNX", key, sample.index, sample.data])
-            commands.append(await self.calls.command("put", sample.id, sample.born))
+        """Stores finished samples, many in one round trip; a word for each. The step runs once for each group."""
+        of_group: dict[tuple[str, str], list[Finished]] = {}
+        for sample in samples:
+            of_group.setdefault((sample.id, sample.born), []).append(sample)
+        commands = [command for some in of_group.values() for command in await self._put_group(some)]
         answers = await self.calls.transaction(commands)
         if answers is None:
             return [await self._put_when_full(sample) for sample in samples]
-        return [_put_word(is_new, word) for is_new, word in batched(answers[len(prompts) :], 2)]
+        rest = iter(answers)
+        words: dict[int, Put] = {}
+        for some in of_group.values():
+            words |= {id(sample): word for sample, word in _put_words(some, rest)}
+        return [words[id(sample)] for sample in samples]
+
+    async def _put_group(self, samples: Sequence[Finished]) -> list[list[Arg]]:
+        """The commands that store samples of one incarnation: prompt ids, samples, and the step that counts them."""
+        group_id, born = samples[0].id, samples[0].born
+        key = self.keys.samples(group_id, born)
+        prompts: list[list[Arg]] = [["HSETNX", key, "prompt", it.prompt] for it in samples if it.prompt is not None]
+        stored: list[list[Arg]] = [["HSETNX", key, it.index, it.data] for it in samples]
+        return [*prompts, *stored, await self.calls.command("put", group_id, born)]
 
     async def _put_when_full(self, sample: Finished) -> Put:
         answer = await self.calls.step("put", sample.id, sample.born, sample.index, sample.data)
@@ -285,9 +294,15 @@ def split_samples(found: Mapping[bytes, bytes]) -> tuple[dict[int, bytes], bytes
     return {int(name): data for name, data in found.items() if name != b"prompt"}, found.get(b"prompt")
 
 
-def _put_word(is_new: int, word: bytes) -> Put:
-    # The script sees only that the count changed, which may be the doing of a MULTI before whose script was missing.
-    return "had" if word == b"stored" and not is_new else cast(Put, word.decode())
+def _put_words(samples: Sequence[Finished], answers: Iterator[Any]) -> list[tuple[Finished, Put]]:
+    """Reads what the commands of `_put_group` were answered."""
+    for _ in (sample for sample in samples if sample.prompt is not None):
+        next(answers)
+    are_new = [next(answers) for _ in samples]
+    if next(answers) == b"gone":
+        return [(sample, "gone") for sample in samples]
+    # Who was first only HSETNX knows: that the count changed may be the doing of a MULTI whose script was missing.
+    return [(sample, "stored" if is_new else "had") for sample, is_new in zip(samples, are_new, strict=True)]
 
 
 def _grant(flat: Sequence[Any]) -> Grant:

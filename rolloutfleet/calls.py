@@ -46,7 +46,8 @@ class Calls:
         self.client = client
         self.keys = keys
         self.retry_seconds = retry_seconds
-        self._all_keys = keys.all()
+        # As bytes: the client encodes them again with every call.
+        self._all_keys = [key.encode() for key in keys.all()]
         self._scripts: dict[str, Script] = {}
 
     async def step(self, name: str, *args: Arg) -> Any:

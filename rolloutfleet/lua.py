@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Self
 
 _WITH = re.compile(r"^-- with: (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- flags: (.+)$", re.MULTILINE)
@@ -43,10 +44,11 @@ class Script:
 
     name: str
     text: str
+    sha: str
 
-    @property
-    def sha(self) -> str:
-        return hashlib.sha1(self.text.encode()).hexdigest()
+    @classmethod
+    def make(cls, name: str, text: str) -> Self:
+        return cls(name, text, hashlib.sha1(text.encode()).hexdigest())
 
 
 def source(path: str) -> str:
@@ -67,4 +69,4 @@ def compose(step: str, flags: bool) -> str:
 @cache
 def scripts(flags: bool = True) -> dict[str, Script]:
     """All steps by name."""
-    return {step: Script(step, compose(step, flags)) for step in STEPS}
+    return {step: Script.make(step, compose(step, flags)) for step in STEPS}

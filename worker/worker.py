@@ -127,8 +127,8 @@ class Worker:
             return 0
         config = self._now.config
         if config.refill == "sample":
-            free = config.overcommit * self._slots.number // 1000 - sum(work.unmade for work in self.held.values())
-            return max(0, -(-free // config.n))
+            # Over-commit is for the fleet: whichever engine has a free slot may claim, and none hoards.
+            return max(0, -(-(self._slots.number - sum(work.unmade for work in self.held.values())) // config.n))
         return max(1, window_size(self._slots.number, config.n, config.overcommit)) - len(self.held)
 
     # The loops

@@ -1,5 +1,5 @@
 -- put: after HSETNX of a finished sample in the same MULTI: count it, or throw it away if its group is over.
--- with: keys clock wake groups leases
+-- with: keys clock wake groups leases window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -27,6 +27,9 @@ count('samples', group.left - left)
 if group.token then
   redis.call('HSET', key, 'new', 1)
   redis.call('INCRBY', outstanding, weight(left) - weight(group.left))
-  wake_one()
+  local cfg = read(config)
+  if cfg.refill == 'sample' then
+    wake_if_open(cfg) -- in group refill a sample frees no place
+  end
 end
 return is_new and 'stored' or 'had'

@@ -1,5 +1,5 @@
 -- take: hand completed groups to a consumer. A step of its own, since taking is what opens the gate.
--- with: keys wake
+-- with: keys wake window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -31,6 +31,6 @@ for _, entry in ipairs(found and found[1][2] or {}) do
   end
 end
 if position == '>' and #reply > 1 then
-  wake_one()
+  wake_if_open(read(config))
 end
 return reply

@@ -28,7 +28,7 @@ class ChaosSettings:
     reward_away_seconds: float = 4.0
     poison: int = 1
     seed: int = 1
-    minutes: float = 5.0
+    minutes: float = 40.0  # at most; what is not over by then is lost
     json: Path | None = None
 
     @property

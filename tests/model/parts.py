@@ -36,8 +36,11 @@ def mint(broker: Broker, id: str) -> tuple[Broker, str]:
 
 def store(broker: Broker, id: str, n: int) -> tuple[Broker, str]:
     """A new group, in no list yet; the id "" becomes a name that the broker gives."""
-    broker, born = mint(broker, id)
-    name = id or f"unnamed-{born}"
+    name = id
+    if not name:
+        broker, number = mint(broker, "")
+        name = f"unnamed-{number}"
+    broker, born = mint(broker, name)
     return broker._replace(groups=broker.groups.set(name, Group(n, born))), name
 
 

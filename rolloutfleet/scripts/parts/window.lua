@@ -1,4 +1,4 @@
--- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys.
+-- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys, wake.
 local function window(cfg)
   local samples = cfg.sample_concurrency
   if samples == 'auto' then
@@ -59,5 +59,13 @@ local function account(reason, now)
   redis.call('HSET', state, 'gate', reason, 'gate_at', now)
   if last[1] ~= reason then
     redis.call('HSET', state, 'gate_since', now)
+  end
+end
+
+-- After a step that may have made room. Most samples that end, and most takes, open nothing: a hint for each of them
+-- would send an idle worker to claim in vain.
+local function wake_if_open(cfg)
+  if cfg.n and not closed(cfg) then
+    wake_one()
   end
 end

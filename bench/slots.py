@@ -1,0 +1,81 @@
+"""How many of the fleet's slots are busy, in the middle of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+
+from bench import processes
+from bench.fleet import Meter, Size
+from bench.mixtures import Mixture, default, independent
+from bench.place import Place
+from bench.rows import Row, Table, at_least, near
+from bench.trial import ENGINES, SLOTS, N, Trial
+from rolloutfleet.window import Refill
+
+CUT = 8.0  # means; far out, so that it hardly changes E[max of 8]
+SAMPLES_PER_SECOND = 450  # as many as one event loop serves without being late
+ALL = ENGINES * SLOTS
+
+
+async def measure(place: Place) -> Table:
+    rows: list[Row] = []
+    late: list[float] = []
+    sizes: list[tuple[Refill, int]] = [
+        ("sample", 1000),
+        ("sample", 1250),
+        ("group", 1000),
+        ("group", 1500),
+        ("group", 2000),
+    ]
+    for mixture in (independent(CUT), default(CUT)):
+        for refill, overcommit in place.pick(sizes, [sizes[0], sizes[3]]):
+            found = await _steady(place, mixture, Size(SLOTS, N, refill, overcommit))
+            rows += found[0]
+            late.append(found[1])
+    if not place.quick:
+        rows += await processes.measure(place, "sample", 1250)
+    facts = (
+        f"{ENGINES} engines x {SLOTS} slots, n = {N}; real claims on a real server; samples are sleeps (constant "
+        "speed) but in the last row, where workers are processes and engines speak HTTP",
+        f"lengths are cut at {CUT:g} means; the bound of group refill is min(1, f E[L] / E[max of 8]) of the groups "
+        "that were completed while it was measured",
+        "a group runs beside the worker that claimed it: with over-commit 1 the window holds just as many samples as "
+        "there are slots, and those that wait at one engine are missing at another",
+        f"the loop woke samples late by {statistics.mean(late):.1%} of their length: that counts as busy",
+    )
+    return Table("slots", rows, facts)
+
+
+async def _steady(place: Place, mixture: Mixture, size: Size) -> tuple[Sequence[Row], float]:
+    """Rows of one fleet, and how late its samples ended (share of their length)."""
+    over = size.overcommit / 1000
+    bound = min(1.0, over * mixture.group_bound(N)) if size.refill == "group" else 1.0
+    scale = bound * ALL / SAMPLES_PER_SECOND / mixture.mean()
+    warm, span = place.pick((4.0, 10.0), (1.0, 1.5))
+    trial = Trial(place, mixture, size, scale)
+    async with trial.fleet(round(1.4 * (warm + span + 1) * SAMPLES_PER_SECOND / N)) as (_, meter):
+        await asyncio.sleep(warm)
+        start, area, samples = time.monotonic(), meter.area(), len(meter.late)
+        await asyncio.sleep(span)
+        busy = (meter.area() - area) / (time.monotonic() - start) / ALL
+        late = statistics.mean(meter.late[samples:]) / (scale * mixture.mean())
+    return _rows(mixture, size, busy, _drawn_bound(meter, start, mixture)), late
+
+
+def _rows(mixture: Mixture, size: Size, busy: float, drawn: float) -> Sequence[Row]:
+    over = size.overcommit / 1000
+    what = f"{mixture.name}, refill {size.refill}, over-commit {over:g}"
+    if size.refill == "sample":
+        return [Row(what, busy, target=at_least(0.97))]
+    return [
+        Row(what, busy, target=near(min(1.0, over * drawn), 0.02)),
+        Row("    the bound of the distribution itself", min(1.0, over * mixture.group_bound(N))),
+    ]
+
+
+def _drawn_bound(meter: Meter, start: float, mixture: Mixture) -> float:
+    groups = [mixture.lengths(group_id, N) for at, group_id in meter.completed if at >= start]
+    return sum(sum(group) / N for group in groups) / sum(max(group) for group in groups)
