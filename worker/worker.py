@@ -205,12 +205,13 @@ class Worker:
 
     async def _begin(self, grants: Sequence[Grant], tasks: asyncio.TaskGroup) -> None:
         suspects = [grant for grant in grants if await self._is_suspect(grant)]
+        kept = suspects[:1] or grants
+        for grant in kept:
+            self._take_hold(grant, not suspects, tasks)
+        # Whatever is held beside a suspect is counted with it, should one of them end the process.
         for grant in grants:
-            if grant not in suspects[1:]:
-                self._take_hold(grant, grant not in suspects, tasks)
-        # A second suspect beside the first would be counted with it, should that end the process.
-        for grant in suspects[1:]:
-            await until_answered(lambda token=grant.token: self._parts.broker.release(token, "free"))
+            if grant not in kept:
+                await until_answered(lambda token=grant.token: self._parts.broker.release(token, "free"))
         self._begin_suspect()
 
     def _take_hold(self, grant: Grant, may_begin: bool, tasks: asyncio.TaskGroup) -> None:
