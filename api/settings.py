@@ -2,18 +2,20 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio.connection import parse_url
 
 from rolloutfleet.demand import Bounds
+
+PREFIX = "ROLLOUTFLEET_API_"
 
 
 class ApiSettings(BaseSettings):
     """The status service: why is the fleet idle, since when, and what to do about it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="ROLLOUTFLEET_API_",
+        env_prefix=PREFIX,
         extra="ignore",
         populate_by_name=True,
         cli_prog_name="python -m api",
@@ -67,23 +69,3 @@ class ApiSettings(BaseSettings):
     @property
     def bounds(self) -> Bounds:
         return Bounds(self.least_workers, self.most_workers)
-
-
-_SECRET = ("ROLLOUTFLEET_API_TOKEN", "REDIS_URL")  # a URL may carry a password
-
-
-def refusal(error: ValidationError) -> str:
-    """A wrong setting in one sentence each, with its name and the mend, and without what must stay secret."""
-    lines: list[str] = []
-    for problem in error.errors():
-        name = _variable(str(problem["loc"][0])) if problem["loc"] else "settings"
-        value = "" if name in _SECRET or not problem["loc"] else f" (it is {problem['input']!r})"
-        if problem["type"] == "missing":
-            lines.append(f"{name} is not set: give it as an option or in the environment")
-        else:
-            lines.append(f"{name}: {problem['msg'].removeprefix('Value error, ')}{value}")
-    return "; ".join(lines)
-
-
-def _variable(field: str) -> str:
-    return "REDIS_URL" if field.lower() == "redis_url" else f"ROLLOUTFLEET_API_{field.upper()}"

@@ -3,6 +3,7 @@
 `BrokerSettings` comes from the environment; `RunConfig` is what lies in the key `config`, the same for the whole fleet.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
@@ -95,13 +96,28 @@ def _from_wire(name: str, value: str) -> tuple[str, object]:
     return name, int(value) if value.isdigit() and name != "fingerprint" else value
 
 
-def explain(error: ValidationError) -> str:
-    """A wrong setting in one sentence each, with its name and the mend."""
+_SECRET = re.compile("url|token|key|password", re.IGNORECASE)  # a URL may carry a password
+
+
+def explain(error: ValidationError, prefix: str = "") -> str:
+    """A wrong setting in one sentence each, with its name, the mend, and its value unless that may be a secret.
+
+    `prefix`: of the environment variables, where the settings are such.
+    """
     lines: list[str] = []
     for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"]) or "settings"
+        name = _named([str(part) for part in problem["loc"]], prefix)
         if problem["type"] == "missing":
             lines.append(f"{name} is not set: give it as an option or in the environment")
-        else:
-            lines.append(f"{name}: {problem['msg'].removeprefix('Value error, ')} (it is {problem['input']!r})")
+            continue
+        value = "" if not problem["loc"] or _SECRET.search(name) else f" (it is {problem['input']!r})"
+        lines.append(f"{name}: {problem['msg'].removeprefix('Value error, ')}{value}")
     return "; ".join(lines)
+
+
+def _named(parts: list[str], prefix: str) -> str:
+    if not parts:
+        return "settings"
+    if parts[0].upper() == "REDIS_URL":
+        return "REDIS_URL"
+    return prefix + parts[0].upper() if prefix else ".".join(parts)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,6 +36,7 @@ class Fleet:
         self._tasks: dict[Child, asyncio.Task[None]] = {}
         self.engines: list[Child] = []
         self.workers: list[Child] = []
+        self.api: Child | None = None
         self.kills = 0
 
     async def start_engines(self, group: asyncio.TaskGroup, answers: Path) -> Sequence[str]:
@@ -58,6 +60,16 @@ class Fleet:
         for command in worker_commands(self._settings, urls, environment):
             self.workers.append(self._start(group, command))
 
+    async def start_api(self, group: asyncio.TaskGroup, redis_url: str) -> None:
+        """Starts the status service, where its packages are installed, and says where its page is."""
+        if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+            self._say("no status page: pip install 'rolloutfleet[api]' brings it")
+            return
+        port = free_port()
+        variables = {"REDIS_URL": redis_url, "ROLLOUTFLEET_API_HOST": HOST, "ROLLOUTFLEET_API_PORT": str(port)}
+        self.api = self._start(group, Command("api", "api", environment=variables))
+        self._say(f"status page http://{HOST}:{port}/")
+
     def choose_worker(self) -> Child | None:
         """A random worker that is at work; one that is still starting holds nothing that could be lost."""
         settled = [worker for worker in self.workers if worker.age_seconds > _SETTLED_SECONDS]
@@ -74,9 +86,10 @@ class Fleet:
         for worker in self.workers:
             worker.stop()
         await self._wait(self.workers, self._settings.drain_seconds + _RELEASE_SECONDS, at_once)
-        for engine in self.engines:
-            engine.stop(signal.SIGINT)
-        await self._wait(self.engines, _ENGINE_END_SECONDS, at_once)
+        rest = [*self.engines, self.api] if self.api else self.engines
+        for child in rest:
+            child.stop(signal.SIGINT)
+        await self._wait(rest, _ENGINE_END_SECONDS, at_once)
 
     def _start(self, group: asyncio.TaskGroup, command: Command) -> Child:
         child = Child(command, self._logs / f"{command.name}.log", self._say)

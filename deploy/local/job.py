@@ -121,6 +121,8 @@ class Job:
         answers = self._files.logs / "answers.jsonl"
         self._files.prompts.write_answers(answers)
         urls = await self._fleet.start_engines(group, answers)
+        if not settings.no_api:
+            await self._fleet.start_api(group, environment["REDIS_URL"])
         self._fleet.start_workers(group, urls, environment)
         params = {"max_new_tokens": settings.max_new_tokens, "temperature": settings.temperature}
         # A simulated engine has no tokenizer, and so no chat template.

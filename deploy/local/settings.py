@@ -100,6 +100,7 @@ class LocalSettings(BaseModel):
         str | None, Field(pattern=f"^{RUN_NAME.pattern}$", description="name of the run; default: a fresh one")
     ] = None
     no_live: Annotated[bool, Field(description="plain lines instead of a picture that is redrawn")] = False
+    no_api: Annotated[bool, Field(description="without the status page")] = False
     output: Annotated[Path | None, Field(description="write the completed groups there, as JSON lines")] = None
     summary: Annotated[Path | None, Field(description="write the summary there, as JSON")] = None
     logs: Annotated[Path | None, Field(description="keep the logs of engines and workers in this directory")] = None

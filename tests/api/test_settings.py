@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from api.settings import ApiSettings, refusal
+from api.settings import PREFIX, ApiSettings
+from rolloutfleet.settings import explain
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def refused(**given: object) -> str:
     with pytest.raises(ValidationError) as caught:
         ApiSettings.model_validate({"redis_url": "redis://127.0.0.1:1", **given})
-    return refusal(caught.value)
+    return explain(caught.value, PREFIX)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_ctrl_c_drains_and_leaves_no_process() -> None:
         process.send_signal(signal.SIGINT)
         code, out, _ = finish(process)
     assert code == 130
-    assert len(children) == 5  # broker, two engines, two workers
+    assert len(children) == 6  # broker, two engines, two workers, status service
     assert all(is_gone(child) for child in children)
     assert " 0 lost, 0 doubled" in out
 
