@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_ctrl_c_drains_and_leaves_no_process() -> None:
     assert len(children) == 6  # broker, two engines, two workers, status service
     assert all(is_gone(child) for child in children)
     assert " 0 lost, 0 doubled" in out
+
+
+def test_the_status_page_that_it_names_shows_its_run() -> None:
+    with job("--groups", "1000", "--speed", "100") as process:
+        assert process.stdout is not None
+        said = (line for line in process.stdout if line.startswith("status page "))
+        address = next(said).split()[-1]
+        until(lambda: is_shown(f"{address}status"))
+
+
+def is_shown(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            runs = json.loads(answer.read())["runs"]
+    except OSError:  # it starts
+        return False
+    return any(run["name"].startswith("local-") and run["workers"] for run in runs)
 
 
 def test_processes_die_with_a_job_that_is_killed() -> None:
