@@ -92,6 +92,7 @@ def _add_looks(add: "commands.AddParser") -> None:
             parser.add_argument("--batch", type=_count, help="groups that the trainer takes before it acks")
     top = add("top", help="status, live")
     top.add_argument("--every", type=float, default=1, help="seconds between looks")
+    top.add_argument("--stuck-seconds", type=float, default=600, help="without a completion for so long, say why")
     top.set_defaults(command=commands.top)
     add("pause", help="claim nothing any more").set_defaults(command=commands.pause)
     add("resume", help="claim again").set_defaults(command=commands.resume)

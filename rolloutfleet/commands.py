@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from rolloutfleet.redis import connect
 from rolloutfleet.repair import purge, repair
 from rolloutfleet.settings import BrokerSettings, RunConfig
 from rolloutfleet.status import read_status, require_run
+from rolloutfleet.stuck import Watch, judge, watch
 from rolloutfleet.trainer import Trainer
 from rolloutfleet.view import lines
 
@@ -116,9 +118,13 @@ async def status(settings: BrokerSettings, options: argparse.Namespace) -> int:
 
 
 async def top(settings: BrokerSettings, options: argparse.Namespace) -> int:
+    watched: Watch | None = None
     async with _run(settings) as broker:
         while True:
-            shown = "\n".join(lines(await read_status(broker)))
+            status, now = await read_status(broker), time.monotonic()
+            watched = watch(watched, status, now)
+            verdict = judge(watched, status, now, options.stuck_seconds, None)
+            shown = "\n".join([*([f"STUCK: {verdict.sentence}"] if verdict else []), *lines(status)])
             print(_CLEAR + shown if sys.stdout.isatty() else shown + "\n", flush=True)
             await asyncio.sleep(options.every)
 

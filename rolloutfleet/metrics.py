@@ -1,11 +1,44 @@
 """All metrics, on one page. Each process makes its own, with a registry of its own: nothing here is global."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+type EngineFault = Literal[
+    # The answer to the request is unsound.
+    "not_json",
+    "cut_off",
+    "missing_field",
+    "wrong_type",
+    "other_request",
+    "no_tokens",
+    "token_outside_vocabulary",
+    "logprobs_few",
+    "logprobs_many",
+    "logprobs_of_other_ids",
+    "logprob_not_finite",
+    "spans",
+    "unknown_finish",
+    "abort_without_tokens",
+    "aborted_too_often",
+    "refused_without_words",
+    # There is none.
+    "timeout",
+    "unreachable",
+    "full_429",
+    "full_503",
+    "key_refused",
+    "error_500",
+    "error_503",
+    "error_other",
+    # The engine will never take the request.
+    "rejected",
+]
+ENGINE_FAULTS: tuple[EngineFault, ...] = get_args(EngineFault.__value__)
 
 
 class WorkerMetrics:
@@ -29,6 +62,11 @@ class WorkerMetrics:
         self.groups = counter("groups", "Groups by how this worker's hold on them ended.", "outcome")
         self.claims = counter("claims", "Claims by the broker's answer.", "reason")
         self.retries = counter("retries", "Requests made again, by cause.", "cause")
+        self.engine_faults = counter(
+            "engine_faults", "Requests to the engine that brought nothing, by what was wrong.", "fault"
+        )
+        for fault in ENGINE_FAULTS:
+            self.engine_faults.labels(fault)  # a fault that never was is a 0, not a gap
         self.beats_failed = counter("heartbeats_failed", "Heartbeats that the broker did not answer.")
 
         self.slots = gauge("slots", "Sample slots of the engine.")

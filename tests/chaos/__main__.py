@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from tests.chaos.run import run_chaos
-from tests.chaos.settings import ChaosSettings
+from tests.chaos.settings import LONG, ChaosSettings
 from tests.chaos.verdict import Verdict
 
 
@@ -25,7 +25,7 @@ def main() -> int:
 def _read() -> ChaosSettings:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     for field in fields(ChaosSettings):
-        default: object = field.default
+        default: object = getattr(LONG, field.name)
         kind: type[object] = Path if field.name == "json" else type(default)
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=default, help=f"default {default}")
     return ChaosSettings(**vars(parser.parse_args()))

@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ChaosSettings:
-    """The defaults are a short run. `lease_seconds` is what a frozen worker must outlast to lose its groups."""
+    """A frozen worker must outlast `lease_seconds` to lose its groups. The defaults are a short run."""
 
     groups: int = 200
     n: int = 4
@@ -34,3 +34,19 @@ class ChaosSettings:
     @property
     def sample_concurrency(self) -> int:
         return self.window * self.n
+
+
+# What `make chaos` does.
+LONG = ChaosSettings(
+    groups=2000,
+    kills=20,
+    freezes=4,
+    terms=4,
+    broker_kills=2,
+    lost_replies=10,
+    engine_kills=3,
+    engine_hangs=3,
+    trainer_crashes=5,
+    reward_away_seconds=60,
+    poison=3,
+)

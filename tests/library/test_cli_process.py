@@ -109,6 +109,15 @@ async def test_top_is_plain_text_where_there_is_no_terminal_and_ends_on_ctrl_c(e
     assert (process.returncode, said) == (130, "")
 
 
+async def test_top_says_first_that_a_run_is_stuck_and_why(environment: dict[str, str], broker: Broker):
+    await Fleet(broker).submit("a")
+    with running(environment, "top", "--every", "0.05", "--stuck-seconds", "0.1") as process:
+        assert process.stdout is not None
+        said = await asyncio.to_thread(lambda: next(line for line in process.stdout or () if line.startswith("STUCK")))
+    assert said == "STUCK: no group was completed for 0 s: no worker is alive\n"
+    await Fleet(broker).finish_all()
+
+
 async def test_consume_ends_on_ctrl_c_with_what_it_took(environment: dict[str, str], broker: Broker):
     await complete(broker, "a")
     with running(environment, "consume") as process:
