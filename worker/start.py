@@ -13,12 +13,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from pydantic import ValidationError
-from redis.exceptions import RedisError
 
-from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.broker import Broker
 from rolloutfleet.errors import EngineRejected, RolloutFleetError
 from rolloutfleet.metrics import WorkerMetrics
 from rolloutfleet.redis import connect
+from rolloutfleet.server import read_server
 from rolloutfleet.settings import explain
 from worker.engine import EngineClient, EngineInfo
 from worker.generate import Sampler
@@ -185,14 +185,10 @@ async def _evict_earlier(broker: Broker, name: str, stop: Stop) -> None:
 
 
 async def _check_broker(broker: Broker, stop: Stop) -> None:
-    """Says it if the server may evict keys: then groups would vanish."""
-    (answer,) = await _until(lambda: broker.calls.read([["CONFIG", "GET", "maxmemory-policy"]]), stop, "the broker")
-    if isinstance(answer, RedisError):
-        log.info("the server does not say its maxmemory-policy: it must be noeviction")
-        return
-    policy = as_dict(answer).get(b"maxmemory-policy", b"noeviction").decode()
-    if policy != "noeviction":
-        log.warning("maxmemory-policy is not noeviction but %s: the server may evict groups; set noeviction", policy)
+    """Says what the server should be set to, above all if it may evict keys: then groups would vanish."""
+    server = await _until(lambda: broker.calls.repeat(lambda: read_server(broker.client)), stop, "the broker")
+    for problem in server.problems():
+        log.warning("the broker: %s", problem)
 
 
 async def _until[T](ask: Callable[[], Awaitable[T]], stop: Stop, what: str) -> T:
