@@ -1,7 +1,8 @@
 """Checks what an engine answered: JSON in, a piece of a sample or a named fault out. Pure.
 
-Invariants: the ids, log-probabilities and version spans of a piece agree in length, ids are within the vocabulary, and
-every log-probability is a finite number; what a trainer would stumble over never gets further than this file.
+Invariants: a piece is the answer to the request that was made; its ids, log-probabilities and version spans agree in
+length, ids are within the vocabulary, and every log-probability is a finite number; what a trainer would stumble over
+never gets further than this file.
 """
 
 import json
@@ -11,10 +12,21 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from rolloutfleet.messages import UNKNOWN_VERSION, Floats, Ints, Span
+from rolloutfleet.metrics import EngineFault
 
 type Finish = Literal["stop", "length", "abort"]
 
 FINISHES: tuple[Finish, ...] = ("stop", "length", "abort")
+_MOST_DIGITS = 18  # of a version: what 64 bits hold
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an answer must fit. `has_text`: the engine turns tokens into text (it does, unless started without)."""
+
+    rid: str
+    vocab_size: int | None = None
+    has_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,115 +46,139 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an answer is unsound, in words."""
+    """Why an answer is unsound: the name under which it is counted, and words."""
 
-    name: str
+    name: EngineFault
+    words: str
 
 
 class Unsound(Exception):
     """Inside of this file's checks only: leaves `check_answer` as a Fault."""
 
+    def __init__(self, name: EngineFault, words: str) -> None:
+        super().__init__(words)
+        self.fault = Fault(name, words)
 
-def check_answer(body: bytes, vocab_size: int | None = None) -> Piece | Fault:
+
+def check_answer(body: bytes, asked: Asked) -> Piece | Fault:
     """The answer to POST /generate with `return_logprob`."""
     try:
-        return _check(json.loads(body), vocab_size)
+        answer = json.loads(body)
     except (ValueError, RecursionError):
-        return Fault("not JSON, or cut off")
+        if body.lstrip().startswith(b"{"):
+            return Fault("cut_off", "JSON that is cut off")
+        return Fault("not_json", "not JSON")
+    try:
+        return _check(answer, asked)
     except Unsound as unsound:
-        return Fault(str(unsound))
+        return unsound.fault
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists in lists in lists
+        return Fault("wrong_type", f"it can't be read: {type(error).__name__}")
 
 
 def version_number(version: object) -> int:
     """A weight version as the engine says it; UNKNOWN_VERSION where it is no number."""
     text = str(version)
-    return int(text) if text.isascii() and text.isdigit() else UNKNOWN_VERSION
+    return int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit() else UNKNOWN_VERSION
 
 
-def _check(answer: Any, vocab_size: int | None) -> Piece:
+def _check(answer: Any, asked: Asked) -> Piece:
     if not isinstance(answer, dict):
-        raise Unsound(f"not a JSON object but {type(answer).__name__}")
+        raise Unsound("wrong_type", f"not a JSON object but {type(answer).__name__}")
     fields = cast(dict[str, Any], answer)
     meta = _field(fields, "meta_info", dict)
+    if _field(meta, "id", str) != asked.rid:
+        raise Unsound("other_request", "the answer to another request")
     finish = _finish(meta)
+    prompt_ids = _prompt_ids(fields, asked.vocab_size)
     if finish == "abort" and not fields.get("output_ids"):
-        return Piece(np.empty(0, "<i4"), np.empty(0, "<f4"), (), finish, "", _prompt_ids(fields))
-    ids = _ids(_field(fields, "output_ids", list), vocab_size)
+        return Piece(np.empty(0, "<i4"), np.empty(0, "<f4"), (), finish, "", prompt_ids)
+    ids = _ids(_field(fields, "output_ids", list), "output_ids", asked.vocab_size)
     if not len(ids):
-        raise Unsound("no tokens")
+        raise Unsound("no_tokens", "no tokens")
     logprobs = _logprobs(_field(meta, "output_token_logprobs", list), ids)
-    text = fields.get("text")
-    return Piece(
-        ids, logprobs, _spans(meta, len(ids)), finish, text if isinstance(text, str) else "", _prompt_ids(fields)
-    )
+    # A reward that is computed from a text that isn't there would be wrong, and nobody would see it.
+    text = _field(fields, "text", str) if asked.has_text else ""
+    return Piece(ids, logprobs, _spans(meta, len(ids)), finish, text, prompt_ids)
 
 
 def _field(fields: dict[str, Any], name: str, kind: type) -> Any:
     value = fields.get(name)
+    if value is None:
+        raise Unsound("missing_field", f"no {name}")
     if not isinstance(value, kind):
-        raise Unsound(f"no {name}" if value is None else f"{name} is no {kind.__name__}")
+        raise Unsound("wrong_type", f"{name} is no {kind.__name__}")
     return value
 
 
 def _finish(meta: dict[str, Any]) -> Finish:
     reason: Any = _field(meta, "finish_reason", dict).get("type")
     if reason not in FINISHES:
-        raise Unsound(f"unknown finish reason {str(reason)[:100]!r}")
+        raise Unsound("unknown_finish", f"unknown finish reason {str(reason)[:100]!r}")
     return reason
 
 
-def _prompt_ids(fields: dict[str, Any]) -> tuple[int, ...] | None:
-    given: Any = fields.get("prompt_token_ids")
-    if not isinstance(given, list) or not given:
+def _prompt_ids(fields: dict[str, Any], vocab_size: int | None) -> tuple[int, ...] | None:
+    """None where the engine does not tell them. They go back to the engine when a sample is continued."""
+    if not fields.get("prompt_token_ids"):
         return None
-    ids = cast(list[Any], given)
-    return tuple(ids) if all(type(token) is int for token in ids) else None
+    given = _field(fields, "prompt_token_ids", list)
+    return tuple(_ids(given, "prompt_token_ids", vocab_size).tolist())
 
 
-def _ids(given: list[Any], vocab_size: int | None) -> Ints:
+def _ids(given: list[Any], name: str, vocab_size: int | None) -> Ints:
     if set(map(type, given)) - {int}:
-        raise Unsound("output_ids are no integers")
+        raise Unsound("wrong_type", f"{name} are no integers")
     highest = min(vocab_size or 2**31, 2**31)
     if given and not 0 <= min(given) <= max(given) < highest:
-        raise Unsound(f"a token id is outside of the vocabulary of {highest}")
+        raise Unsound("token_outside_vocabulary", f"a token id is outside of the vocabulary of {highest}")
     return np.asarray(given, dtype="<i4")
 
 
 def _logprobs(entries: list[Any], ids: Ints) -> Floats:
-    if len(entries) != len(ids):
-        which = "fewer" if len(entries) < len(ids) else "more"
-        raise Unsound(f"{which} log-probabilities than tokens")
+    if len(entries) < len(ids):
+        raise Unsound("logprobs_few", "fewer log-probabilities than tokens")
+    if len(entries) > len(ids):
+        raise Unsound("logprobs_many", "more log-probabilities than tokens")
     try:
         numbers = [entry[0] for entry in entries]
         named = [entry[1] for entry in entries]
     except (TypeError, IndexError, KeyError):
-        raise Unsound("output_token_logprobs are no pairs") from None
+        raise Unsound("wrong_type", "output_token_logprobs are no pairs") from None
     if named != ids.tolist():
-        raise Unsound("the ids of the log-probabilities are not those of the tokens")
+        raise Unsound("logprobs_of_other_ids", "the ids of the log-probabilities are not those of the tokens")
     if set(map(type, numbers)) - {float, int}:
-        raise Unsound("a log-probability is no number")
-    logprobs = np.asarray(numbers, dtype="<f4")
+        raise Unsound("wrong_type", "a log-probability is no number")
+    return _finite(numbers)
+
+
+def _finite(numbers: list[float]) -> Floats:
+    try:
+        with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite
+            logprobs = np.asarray(numbers, dtype="<f4")
+    except OverflowError:  # an integer that no float can hold
+        logprobs = np.asarray([np.inf], dtype="<f4")
     if not np.isfinite(logprobs).all():
-        raise Unsound("a log-probability is not finite")
+        raise Unsound("logprob_not_finite", "a log-probability is not finite")
     return logprobs
 
 
 def _spans(meta: dict[str, Any], length: int) -> tuple[Span, ...]:
-    given = meta.get("weight_versions")
-    if not isinstance(given, list) or not given:
+    if meta.get("weight_versions") is None:
         return ((version_number(meta.get("weight_version")), 0, length),)
     spans: list[Span] = []
-    for span in cast(list[Any], given):
+    for span in _field(meta, "weight_versions", list):
         try:
             start, end, version = span["start"], span["end"], version_number(span["version"])
         except (TypeError, KeyError):
-            raise Unsound("weight_versions are no spans") from None
-        if start != (spans[-1][2] if spans else 0) or type(end) is not int or end < start:
-            raise Unsound("weight_versions do not cover the tokens")
+            raise Unsound("spans", "weight_versions are no spans") from None
+        is_next = type(start) is int and type(end) is int and start == (spans[-1][2] if spans else 0)
+        if not is_next or end < start:
+            raise Unsound("spans", "weight_versions do not cover the tokens")
         if end > start:
             spans.append((version, start, end))
     if not spans or spans[-1][2] != length:
-        raise Unsound("weight_versions do not cover the tokens")
+        raise Unsound("spans", "weight_versions do not cover the tokens")
     return join_spans(spans)
 
 

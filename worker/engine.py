@@ -5,8 +5,8 @@ and a request that is cancelled closes its connection at once, which is what end
 would need a thread per sample.
 
 Invariants: every request has a timeout; an answer is a checked Piece, a Fault (unsound, worth another try), or one of
-EngineUnavailable (try again later) and EngineRejected (never); a request whose caller goes away is aborted at the
-engine.
+EngineUnavailable (try again later) and EngineRejected (never, in the engine's own words); a request whose caller goes
+away, or that takes too long, is aborted at the engine.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from typing import Any, Self, cast
 import aiohttp
 
 from rolloutfleet.errors import EngineRejected, EngineUnavailable
-from worker.answers import Fault, Piece, check_answer
+from rolloutfleet.metrics import EngineFault
+from worker.answers import Asked, Fault, Piece, check_answer
 
 # Of the request itself. Other 4xx speak of the way to the engine (key, path, proxy): not the group's fault.
 _REJECTIONS = (400, 413, 422)
@@ -27,7 +28,15 @@ _KEPT_FREE = 6  # SGLang's longest input is its context less this, where it does
 _HEALTH_SECONDS = 25.0  # a good /health makes a token: up to 20 s under load
 
 
-class EngineBusy(EngineUnavailable):
+class NoAnswer(EngineUnavailable):
+    """This request got no answer; `fault` is the name under which it is counted."""
+
+    def __init__(self, fault: EngineFault, message: str) -> None:
+        super().__init__(message)
+        self.fault: EngineFault = fault
+
+
+class EngineBusy(NoAnswer):
     """The engine lives, and has no room now (429, or 503 with a full queue)."""
 
 
@@ -41,14 +50,16 @@ class EngineInfo:
     model_path: str = ""
     tokenizer_path: str = ""
     weight_version: str = ""
+    has_text: bool = True
 
 
 class EngineClient:
-    """One engine. `vocab_size` is known once `info` has been asked, or given."""
+    """One engine. `vocab_size` and `has_text` are known once `info` has been asked, or given."""
 
     def __init__(self, url: str, api_key: str = "", timeout_seconds: float = 1800) -> None:
         self.url = url.rstrip("/")
         self.vocab_size: int | None = None
+        self.has_text = True
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONTROL_SECONDS)
         self._session: aiohttp.ClientSession | None = None
@@ -68,17 +79,24 @@ class EngineClient:
             await self._session.close()
 
     async def generate(self, request: dict[str, Any]) -> Piece | Fault:
-        """POST /generate. Errors: EngineUnavailable, EngineBusy, EngineRejected."""
-        body = json.dumps(request).encode()
+        """POST /generate. Errors: NoAnswer, EngineBusy, EngineRejected."""
+        body, rid = json.dumps(request).encode(), request["rid"]
         try:
             status, answer = await self._call("POST", "/generate", body, self._timeout)
         except asyncio.CancelledError:
-            self._abort_soon(request["rid"])
+            self._abort_soon(rid)
             raise
         except aiohttp.ClientPayloadError as error:
-            return Fault(f"cut off: {type(error).__name__}")
+            return Fault("cut_off", f"cut off: {type(error).__name__}")
+        except NoAnswer as error:
+            if error.fault == "timeout":
+                self._abort_soon(rid)
+            raise
         if status == 200:
-            return check_answer(answer, self.vocab_size)
+            return check_answer(answer, Asked(rid, self.vocab_size, self.has_text))
+        if status in _REJECTIONS and _engine_words(answer) is None:
+            # Not the engine's own: a proxy's, perhaps. A request that is at fault ends by the number of tries.
+            return Fault("refused_without_words", f"refused ({status}) not in the engine's words: {_words(answer)}")
         raise _refusal(status, answer)
 
     async def info(self) -> EngineInfo:
@@ -94,8 +112,10 @@ class EngineClient:
             max_running_requests=_number(server.get("max_running_requests")),
             tokenizer_path=str(model.get("tokenizer_path") or server.get("tokenizer_path") or ""),
             weight_version=str(model.get("weight_version", "")),
+            has_text=not server.get("skip_tokenizer_init"),
         )
         self.vocab_size = self.vocab_size or info.vocab_size
+        self.has_text = info.has_text
         return info
 
     async def check_ready(self) -> str:
@@ -141,12 +161,14 @@ class EngineClient:
                 return response.status, await response.read()
         except TimeoutError as error:
             waited = time.monotonic() - began
-            raise EngineUnavailable(f"the engine at {self.url} did not answer {path} within {waited:.1f} s") from error
+            raise NoAnswer(
+                "timeout", f"the engine at {self.url} did not answer {path} within {waited:.1f} s"
+            ) from error
         except aiohttp.ClientPayloadError:
             raise
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineUnavailable(
-                f"the engine at {self.url} does not answer: {error or type(error).__name__}"
+            raise NoAnswer(
+                "unreachable", f"the engine at {self.url} does not answer: {str(error) or type(error).__name__}"
             ) from error
 
     def _abort_soon(self, rid: str) -> None:
@@ -163,26 +185,35 @@ class EngineClient:
             return  # the closed connection ends the request, too
 
 
-def _refusal(status: int, body: bytes) -> EngineRejected | EngineUnavailable:
+def _refusal(status: int, body: bytes) -> EngineRejected | NoAnswer:
     words = _words(body)
     if status in _REJECTIONS:
         return EngineRejected(f"the engine refuses the request ({status}): {words}")
     if status in (401, 403):
-        return EngineUnavailable(f"the engine refuses the key ({status}): set engine_api_key")
-    if status == 429 or (status == 503 and "queue is full" in words):
-        return EngineBusy(f"the engine is full ({status}): {words}")
-    return EngineUnavailable(f"the engine answers {status}: {words}")
+        return NoAnswer("key_refused", f"the engine refuses the key ({status}): set engine_api_key")
+    if status == 429:
+        return EngineBusy("full_429", f"the engine is full ({status}): {words}")
+    if status == 503 and "queue is full" in words:
+        return EngineBusy("full_503", f"the engine is full ({status}): {words}")
+    fault: EngineFault = "error_500" if status == 500 else "error_503" if status == 503 else "error_other"
+    return NoAnswer(fault, f"the engine answers {status}: {words}")
 
 
 def _words(body: bytes) -> str:
-    """The message in an error's body, which comes in three shapes; else its beginning."""
+    """The message in an error's body; else its beginning."""
+    words = _engine_words(body)
+    return body[:300].decode(errors="replace") if words is None else words
+
+
+def _engine_words(body: bytes) -> str | None:
+    """The message in an error's body, which comes in three shapes; None: these are not the engine's words."""
     try:
         answer: Any = json.loads(body)
-        error: Any = answer.get("error", answer)
-        message: Any = error if isinstance(error, str) else error.get("message", error)
-    except (ValueError, AttributeError, RecursionError):
-        return body[:300].decode(errors="replace")
-    return str(message)[:500]
+        error: Any = answer if answer.get("object") == "error" else answer["error"]
+        message: Any = error if isinstance(error, str) else error["message"]
+    except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
+        return None
+    return message[:500] if isinstance(message, str) and message else None
 
 
 def _number(value: object) -> int | None:

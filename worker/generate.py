@@ -24,17 +24,20 @@ from typing import Any
 
 import numpy as np
 
-from rolloutfleet.errors import EngineRejected, EngineUnavailable, InvalidGroup
+from rolloutfleet.errors import EngineRejected, InvalidGroup
 from rolloutfleet.messages import UNKNOWN_VERSION, PromptGroup, Row, Sample, Span
-from rolloutfleet.metrics import WorkerMetrics
+from rolloutfleet.metrics import EngineFault, WorkerMetrics
 from worker.answers import Fault, Finish, Piece, join_spans
-from worker.engine import EngineBusy, EngineClient
+from worker.engine import EngineBusy, EngineClient, NoAnswer
 from worker.health import EngineHealth
 from worker.slots import Slots
 from worker.tokens import Limits, Prompt, check_ids, fit
 from worker.waits import back_off
 
 MOST_ABORTS = 8
+
+_USELESS_ABORT = Fault("abort_without_tokens", "aborted without tokens")
+_TOO_MANY_ABORTS = Fault("aborted_too_often", "aborted too often")
 
 
 class SampleFailed(Exception):
@@ -56,6 +59,9 @@ class Sampler:
     def count_retry(self, cause: str) -> None:
         self.counters["retries"] += 1
         self.metrics.retries.labels(cause).inc()
+
+    def count_fault(self, name: EngineFault) -> None:
+        self.metrics.engine_faults.labels(name).inc()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +183,13 @@ class Session:
             aborts += isinstance(piece, Piece) and piece.finish == "abort"
             if isinstance(piece, Fault) or (piece.finish == "abort" and self._is_useless(piece)):
                 faults += 1
-                name = piece.name if isinstance(piece, Fault) else "aborted without tokens"
-                await self._after_fault(name, faults)
+                fault = piece if isinstance(piece, Fault) else _USELESS_ABORT
+                await self._after_fault(fault, faults)
                 continue
             if aborts > MOST_ABORTS:
                 aborts, texts = 0, []
                 self._row.cut(begin)
-                await self._after_fault("aborted too often", faults := faults + 1)
+                await self._after_fault(_TOO_MANY_ABORTS, faults := faults + 1)
                 continue
             self._row.extend(piece)
             texts.append(piece.text)
@@ -196,10 +202,11 @@ class Session:
         # Without the prompt's ids nothing can be continued: text plus ids is no input.
         return not len(piece.ids) or (self.prompt_ids is None and piece.prompt_ids is None)
 
-    async def _after_fault(self, name: str, faults: int) -> None:
+    async def _after_fault(self, fault: Fault, faults: int) -> None:
         self._sampler.count_retry("unsound")
+        self._sampler.count_fault(fault.name)
         if faults >= self._sampler.max_tries:
-            raise SampleFailed(f"{name}, {faults} tries")
+            raise SampleFailed(f"{fault.words}, {faults} tries")
         await asyncio.sleep(back_off(faults))
 
     async def _piece(self, params: dict[str, Any]) -> Piece | Fault:
@@ -209,13 +216,18 @@ class Session:
         while True:
             try:
                 piece = await self._request(params)
-            except EngineBusy:
+            except EngineBusy as error:
                 sampler.count_retry("busy")
+                sampler.count_fault(error.fault)
                 sampler.health.succeeded()
-            except EngineUnavailable as error:
+            except NoAnswer as error:
                 since = since or time.monotonic()
                 sampler.count_retry("unavailable")
+                sampler.count_fault(error.fault)
                 sampler.health.failed(error, tries + 1, since)
+            except EngineRejected:
+                sampler.count_fault("rejected")
+                raise
             else:
                 sampler.health.succeeded()
                 return piece

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterable
 
+from rolloutfleet.messages import PromptGroup, Sample
+from tests.chaos.soundness import score
 from worker.generate import Session
 
 _PRIME = 1009
@@ -18,3 +20,9 @@ async def generate(session: Session) -> None:
     if session.prompt.metadata == "poison":
         os._exit(9)
     await session.generate()
+
+
+def reward(prompt: PromptGroup, sample: Sample) -> float:
+    """Of a run beside a hostile engine: the checker knows what it must be."""
+    (row,) = sample.rows
+    return score(row.ids.tolist())

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 import time
 from collections.abc import AsyncGenerator
@@ -17,7 +16,7 @@ from rolloutfleet.settings import RunConfig
 from rolloutfleet.status import read_status
 from tests.chaos.consumer import Consumer
 from tests.chaos.faults import Injector
-from tests.chaos.processes import Engine, Process, Worker
+from tests.chaos.processes import Engine, Process, Worker, free_port
 from tests.chaos.reward import RewardService
 from tests.chaos.settings import ChaosSettings
 from tests.chaos.verdict import Verdict, judge
@@ -142,7 +141,7 @@ class ChaosRun:
             "--disconnect-rate",
             "0.005",
         ]
-        return Engine(f"engine-{number}", _free_port(), [*options, *lengths, *faults], self.logs)
+        return Engine(f"engine-{number}", free_port(), [*options, *lengths, *faults], self.logs)
 
     def _worker(self, number: int) -> Worker:
         engine = self.engines[number % len(self.engines)]
@@ -165,12 +164,6 @@ class ChaosRun:
     @property
     def processes(self) -> list[Process]:
         return [*self.workers, *self.engines]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def run_chaos(settings: ChaosSettings) -> tuple[Verdict, str]:

@@ -58,7 +58,7 @@ async def judge(broker: Broker, consumer: Consumer, submitted: set[str], seconds
         dead_reasons=[f"{letter.id}: {letter.reason}" for letter in letters],
         samples_made=status.stat("samples"),
         samples_made_again=status.stat("samples_made_again"),
-        keys_left=await _keys_left(broker),
+        keys_left=await keys_left(broker),
         counters={name: status.stat(name) for name in sorted(status.stats) if not name.startswith("behind:")},
         seconds=round(seconds, 1),
         done_to=done,
@@ -72,7 +72,7 @@ def _doubled(completions: int, consumer: Consumer, both: set[str]) -> int:
     return max(0, completions - ids) + consumer.trained.total() - ids + incarnations + len(both)
 
 
-async def _keys_left(broker: Broker) -> list[str]:
+async def keys_left(broker: Broker) -> list[str]:
     prefix = broker.keys.prefix
     keys = cast(AsyncIterator[bytes], broker.client.scan_iter(match=f"{prefix}*", count=1000))
     names = [key.decode().removeprefix(prefix) async for key in keys]

@@ -105,7 +105,7 @@ def service_text() -> str:
 def labels_of_workers() -> dict[str, set[str]]:
     """Labels of the worker's metrics: without a count no sample shows them."""
     metrics = WorkerMetrics()
-    labelled = {"groups": "outcome", "claims": "reason", "retries": "cause"}
+    labelled = {"groups": "outcome", "claims": "reason", "retries": "cause", "engine_faults": "fault"}
     assert all(hasattr(metrics, name) for name in labelled)
     return {f"rolloutfleet_worker_{name}_total": {label} for name, label in labelled.items()}
 

@@ -3,8 +3,8 @@
     async with FakeEngine() as engine:
         engine.script = lambda request: said([1, 2, 3])     # or an int: that status; or a coroutine of either
 
-Invariants: requests are kept in the order in which they came; what the script decides is sent as it is, so that broken
-answers are as easy to give as good ones.
+Invariants: requests are kept in the order in which they came; what the script decides is sent as it is, but for the
+request's id where it names none, so that broken answers are as easy to give as good ones.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from aiohttp import web
 
@@ -111,7 +111,7 @@ class FakeEngine:
         self.most_running = max(self.most_running, self.running)
         try:
             chosen = self.script(request)
-            reply = _reply(await chosen if inspect.isawaitable(chosen) else chosen)
+            reply = _reply(await chosen if inspect.isawaitable(chosen) else chosen, request["rid"])
         finally:
             self.running -= 1
         return await _send(http, reply)
@@ -131,7 +131,7 @@ class FakeEngine:
         return web.json_response(self.server_info)
 
 
-def _reply(chosen: Chosen) -> Reply:
+def _reply(chosen: Chosen, rid: str) -> Reply:
     match chosen:
         case Reply():
             return chosen
@@ -140,7 +140,9 @@ def _reply(chosen: Chosen) -> Reply:
         case bytes():
             return Reply(chosen)
         case _:
-            return Reply(json.dumps(chosen).encode())
+            told = chosen.get("meta_info")
+            meta: Json = {"id": rid, **cast(Json, told)} if isinstance(told, dict) else {}
+            return Reply(json.dumps({**chosen, "meta_info": meta} if meta else chosen).encode())
 
 
 async def _send(http: web.Request, reply: Reply) -> web.StreamResponse:

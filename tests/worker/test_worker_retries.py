@@ -40,6 +40,26 @@ async def test_a_request_that_hangs_ends_at_its_timeout_and_is_made_again(fleet:
     assert len({request["rid"] for request in engine.requests}) == 2
 
 
+async def test_a_request_that_hangs_is_aborted_at_the_engine(fleet: Fleet, engine: FakeEngine) -> None:
+    await fleet.configure(n=1)
+    engine.script = lambda request: never(request) if len(engine.requests) == 1 else said([1])
+    await fleet.submit("g")
+    async with fleet.worker(request_timeout_seconds=0.2):
+        await fleet.completed(1)
+        await until(lambda: engine.aborted)
+    assert engine.aborted == [engine.requests[0]["rid"]]
+
+
+async def test_the_answer_to_another_request_is_asked_again(fleet: Fleet, engine: FakeEngine) -> None:
+    await fleet.configure(n=1)
+    others = said([2])
+    others["meta_info"]["id"] = "another"
+    engine.script = lambda _: others if len(engine.requests) == 1 else said([1])
+    await fleet.submit("g")
+    async with fleet.worker():
+        assert (await stored_row(fleet)).ids.tolist() == [1]
+
+
 async def test_a_refused_request_makes_a_dead_letter_in_the_servers_words(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure()
     engine.script = lambda _: Reply(b'{"object": "error", "message": "top_p must be in (0, 1]"}', 400)
@@ -51,9 +71,31 @@ async def test_a_refused_request_makes_a_dead_letter_in_the_servers_words(fleet:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>400 Bad Request</html>",
+        b"",
+        b'{"detail": "Not Found"}',
+        b"[]",
+        b'{"error": null}',
+        b'{"object": "error"}',
+    ],
+)
+async def test_a_refusal_that_is_not_the_engines_own_is_asked_again(
+    fleet: Fleet, engine: FakeEngine, body: bytes
+) -> None:
+    await fleet.configure(n=1)
+    engine.script = lambda _: Reply(body, 400) if len(engine.requests) == 1 else said([1])
+    await fleet.submit("g")
+    async with fleet.worker():
+        (entry,) = await fleet.completed(1)
+    assert (len(engine.requests), entry.fields["attempts"]) == (2, b"1")
+
+
+@pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (b"<html>", "sample 0: not JSON, or cut off, 2 tries"),
+        (b"<html>", "sample 0: not JSON, 2 tries"),
         (said([1], finish="bewildered"), "sample 0: unknown finish reason 'bewildered', 2 tries"),
         (said([1, 200]), "sample 0: a token id is outside of the vocabulary of 100, 2 tries"),
         (Reply(b'{"text": "' + b"x" * 1000, close=True), "sample 0: cut off: ClientPayloadError, 2 tries"),
