@@ -2,11 +2,11 @@
 
 import time
 
+from rolloutfleet.answers import as_text
 from rolloutfleet.broker import Broker
-from rolloutfleet.keys import RUN_NAME, Keys
+from rolloutfleet.keys import CONFIGS, RUN_NAME, Keys, run_of
 from rolloutfleet.redis import Client
 
-_PATTERN = "rf1:{*}:config"
 _COUNT = 1000  # keys that one SCAN looks at
 _PIECES = 10  # of them in one step
 _FIRST_PIECES = 200  # in the first one: a page that opens empty frightens
@@ -33,8 +33,9 @@ class Discovery:
         found: set[str] = set()
         end = time.monotonic() + _STEP_SECONDS
         for _ in range(self._pieces):
-            self._cursor, keys = await self._client.scan(self._cursor, match=_PATTERN, count=_COUNT)
-            found |= {name for name in map(_name, keys) if RUN_NAME.fullmatch(name)}
+            self._cursor, keys = await self._client.scan(self._cursor, match=CONFIGS, count=_COUNT)
+            names = (run_of(as_text(key)) for key in keys)
+            found |= {name for name in names if RUN_NAME.fullmatch(name)}
             self._walked += 1
             if self._cursor == 0:
                 self._rest()
@@ -59,8 +60,3 @@ class Discovery:
 
     def forget(self, run: str) -> None:
         self._known.discard(run)
-
-
-def _name(key: bytes | str) -> str:
-    text = key.decode(errors="replace") if isinstance(key, bytes) else key
-    return text.removeprefix("rf1:{").removesuffix("}:config")

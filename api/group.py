@@ -5,7 +5,8 @@ from typing import Any
 
 from api.look import entry_ms, holder_of
 from api.models import GroupEvent, GroupReply, Place
-from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.answers import as_texts, run_ms
+from rolloutfleet.broker import Broker
 
 _TEXT_BYTES = 64 * 1024
 _SLACK_MS = 1000  # a dead letter's entry and the note in `done` are of the same step
@@ -27,10 +28,10 @@ async def read_group(broker: Broker, group_id: str) -> GroupReply | None:
             ["TIME"],
         ]
     )
-    fields = {name.decode(): value.decode(errors="replace") for name, value in as_dict(record).items()}
+    fields = as_texts(record)
     if not fields:
         return await _over(broker, group_id, int(float(done))) if done is not None else None
-    now = int(time[0]) * 1000 + int(time[1]) // 1000 - int(shift or 0)
+    now = run_ms(time, shift)
     stored, consumer = await _around(broker, group_id, fields)
     place, holder = _place(fields, due is not None, consumer)
     return GroupReply(
@@ -128,7 +129,7 @@ async def _letter(broker: Broker, group_id: str, at_ms: int) -> dict[str, str] |
     span = [max(0, at_ms - _SLACK_MS), at_ms + _SLACK_MS]
     (found,) = await broker.calls.read([["XRANGE", broker.keys.named("dead"), *span, "COUNT", _LETTERS]])
     for entry, flat in found:
-        fields = {name.decode(): value.decode(errors="replace") for name, value in as_dict(flat).items()}
+        fields = as_texts(flat)
         if fields.get("id") == group_id:
             return fields | {"entry": entry.decode()}
     return None

@@ -11,7 +11,8 @@ from typing import Any, cast
 from api.look import holder_of
 from api.models import DeadLetterRow, DeadPage, GroupRow, GroupsPage, GroupState
 from api.text import shown
-from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.answers import as_dict, as_scores, run_ms, text_or_none, trainer_group
+from rolloutfleet.broker import Broker
 from rolloutfleet.reading import read_dead
 
 MOST = 200
@@ -59,11 +60,11 @@ async def _line_page(broker: Broker, state: GroupState, after: str | None, most:
     }
     clock: list[list[Any]] = [["HGET", key("state"), "shift"], ["TIME"]]
     found, total, shift, time = await broker.calls.read([*pages[state], *clock])
-    now = int(time[0]) * 1000 + int(time[1]) // 1000 - int(shift or 0)
+    now = run_ms(time, shift)
     if state == "queued":
         rows = await _queued(broker, found)
     else:
-        scores = _scores(found)
+        scores = as_scores(found)
         rows = [
             row.model_copy(update={"due_seconds": max(0.0, (scores[row.id or ""] - now) / 1000)})
             for row in await _records(broker, state, list(scores))
@@ -77,7 +78,7 @@ async def _line_page(broker: Broker, state: GroupState, after: str | None, most:
 async def _stream_page(broker: Broker, state: GroupState, after: str | None, most: int) -> GroupsPage:
     key = broker.keys.named("completed")
     groups, entries = await broker.calls.read([["XINFO", "GROUPS", key], ["XLEN", key]])
-    taken, delivered = _consumer_group(groups)
+    taken, delivered = trainer_group(groups)
     if state == "taken":
         rows, total = await _taken(broker, after, most + 1), taken
     else:
@@ -111,7 +112,7 @@ async def _taken(broker: Broker, after: str | None, most: int) -> list[GroupRow]
 def _completed_row(state: GroupState, entry: str, fields: dict[bytes, bytes], holder: str | None) -> GroupRow:
     n = _int(fields.get(b"n"))
     return GroupRow(
-        id=_text(fields.get(b"id")),
+        id=text_or_none(fields.get(b"id")),
         state=state,
         n=n,
         finished=n,
@@ -163,18 +164,9 @@ def _row(state: GroupState, group_id: str | None, values: Sequence[Any]) -> Grou
         submitted_ms=_int(submitted),
         claimed_ms=_int(claimed),
         due_seconds=None,
-        reason=_text(reason),
+        reason=text_or_none(reason),
         entry=None,
     )
-
-
-def _consumer_group(groups: Any) -> tuple[int, str]:
-    """(entries that a trainer holds, the last one that was delivered)."""
-    for group in cast(list[Any], groups) if isinstance(groups, list) else []:
-        fields = {_text(name): value for name, value in as_dict(group).items()}
-        if _text(fields["name"]) == "trainer":
-            return int(fields["pending"]), _text(fields["last-delivered-id"]) or "0-0"
-    return 0, "0-0"
 
 
 def _offset(after: str | None) -> int:
@@ -192,16 +184,5 @@ def _entry(after: str) -> str:
     return after
 
 
-def _scores(found: Any) -> dict[str, float]:
-    pairs = found if found and isinstance(found[0], list | tuple) else list(zip(found[::2], found[1::2], strict=True))
-    return {name.decode(errors="replace"): float(score) for name, score in cast(list[Any], pairs)}
-
-
 def _int(value: Any) -> int | None:
     return None if value is None else int(value)
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

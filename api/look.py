@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rolloutfleet.broker import Broker, as_dict, as_fields
+from rolloutfleet.answers import as_dict, as_fields, as_text, text_or_none, trainer_group
+from rolloutfleet.broker import Broker
 from rolloutfleet.calls import Arg
 from rolloutfleet.messages import UNKNOWN_VERSION
 from rolloutfleet.status import Status, status_commands, status_of
@@ -68,10 +69,10 @@ async def read_look(broker: Broker, memory: Memory) -> Look | None:
     again, dead, policy, consumers, head, entries = first
     _remember(memory, status, entries)
     named = _consumers(consumers)
-    second = _second_commands(broker, _head_id(head), _only(again), _delivered(groups), named)
+    second = _second_commands(broker, _head_id(head), _only(again), trainer_group(groups)[1], named)
     found = await broker.calls.read(list(second.values())) if second else []
     by_name = dict(zip(second, found, strict=True))
-    version, label = (_text(value) for value in policy)
+    version, label = (text_or_none(value) for value in policy)
     return Look(
         status=status,
         prompts_ms=_number(by_name.get("prompts")),
@@ -125,7 +126,7 @@ def _first_commands(broker: Broker, memory: Memory) -> list[Command]:
 
 
 def _second_commands(
-    broker: Broker, head: str | None, again: str | None, delivered: str | None, consumers: Sequence[Consumer]
+    broker: Broker, head: str | None, again: str | None, delivered: str, consumers: Sequence[Consumer]
 ) -> dict[str, Command]:
     completed = broker.keys.named("completed")
     commands: dict[str, Command] = {}
@@ -133,8 +134,7 @@ def _second_commands(
         commands["prompts"] = ["HGET", broker.keys.group(head), "submitted"]
     if again is not None:
         commands["again"] = ["HGET", broker.keys.group(again), "submitted"]
-    if delivered is not None:
-        commands["waiting"] = ["XRANGE", completed, f"({delivered}", "+", "COUNT", 1]
+    commands["waiting"] = ["XRANGE", completed, f"({delivered}", "+", "COUNT", 1]
     for one in consumers:
         if one.taken:
             commands[f"consumer {one.name}"] = ["XPENDING", completed, "trainer", "-", "+", 1, one.name]
@@ -159,23 +159,15 @@ def _oldest_version(fields: Mapping[str, bytes]) -> int:
 def _consumers(answer: Any) -> list[Consumer]:
     found: list[Consumer] = []
     for one in _list(answer)[:_MOST_CONSUMERS]:
-        fields = {_text(name): value for name, value in as_dict(one).items()}
-        name = _text(fields["name"]) or ""
+        fields = {as_text(name): value for name, value in as_dict(one).items()}
+        name = as_text(fields["name"])
         found.append(Consumer(name, int(fields["pending"]), int(fields["idle"]) / 1000, None))
     return sorted(found, key=lambda consumer: consumer.name)
 
 
 def _with_oldest(consumer: Consumer, pending: Any) -> Consumer:
-    oldest = [entry_ms(_text(row[0]) or "0") for row in _list(pending)]
+    oldest = [entry_ms(as_text(row[0])) for row in _list(pending)]
     return Consumer(consumer.name, consumer.taken, consumer.idle_seconds, min(oldest, default=None))
-
-
-def _delivered(groups: Any) -> str | None:
-    for group in _list(groups):
-        fields = {_text(name): value for name, value in as_dict(group).items()}
-        if _text(fields["name"]) == "trainer":
-            return _text(fields["last-delivered-id"])
-    return None
 
 
 def _head_id(head: bytes | None) -> str | None:
@@ -185,12 +177,12 @@ def _head_id(head: bytes | None) -> str | None:
 
 def _only(answer: Any) -> str | None:
     found = _list(answer)
-    return _text(found[0]) if found else None
+    return as_text(found[0]) if found else None
 
 
 def _first_entry_ms(answer: Any) -> int | None:
     found = _list(answer)
-    return entry_ms(_text(found[0][0]) or "0") if found else None
+    return entry_ms(as_text(found[0][0])) if found else None
 
 
 def _list(answer: Any) -> list[Any]:
@@ -200,9 +192,3 @@ def _list(answer: Any) -> list[Any]:
 
 def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, bytes) and value.isdigit() else None
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -17,10 +17,11 @@ from api.sampler import RunBook, Sampler
 from api.settings import ApiSettings
 from rolloutfleet.broker import Broker
 from rolloutfleet.errors import BrokerUnavailable
+from rolloutfleet.keys import RUN_NAME
 from rolloutfleet.redis import Client
 
 RunName = Annotated[
-    str, Path(description="Name of the run.", examples=["math"], max_length=256, pattern=r"^[A-Za-z0-9._-]+$")
+    str, Path(description="Name of the run.", examples=["math"], max_length=256, pattern=f"^{RUN_NAME.pattern}$")
 ]
 
 

@@ -8,9 +8,9 @@ from rolloutfleet.errors import (
     EngineRejected,
     EngineUnavailable,
     InvalidGroup,
-    LeaseLost,
     ProtocolMismatch,
     RolloutFleetError,
+    RunMissing,
 )
 from rolloutfleet.messages import CompletedGroup, PromptGroup, Row, Sample
 from rolloutfleet.settings import RunConfig
@@ -24,12 +24,12 @@ __all__ = [
     "EngineRejected",
     "EngineUnavailable",
     "InvalidGroup",
-    "LeaseLost",
     "PromptGroup",
     "ProtocolMismatch",
     "RolloutFleetError",
     "Row",
     "RunConfig",
+    "RunMissing",
     "Sample",
     "SyncTrainer",
     "Trainer",

@@ -8,8 +8,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import batched
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
+from rolloutfleet.answers import as_dict, as_fields
 from rolloutfleet.calls import Arg, Calls
 from rolloutfleet.errors import RunMissing
 from rolloutfleet.keys import Keys
@@ -18,6 +19,7 @@ from rolloutfleet.redis import Client
 from rolloutfleet.settings import RunConfig
 
 SLICE = 500  # groups in one call of a script: several thousand arguments break Lua's unpack
+SLICE_BYTES = 2**20  # of prompt groups in one call: a script blocks the server for as long as it copies its arguments
 
 type Submitted = Literal["queued", "known", "done"]
 type Put = Literal["stored", "had", "gone"]
@@ -84,14 +86,14 @@ class Broker:
 
     # Runs
 
-    async def configure(self, config: RunConfig, *, overwrite: bool = True) -> None:
-        """Makes the run, or changes the fields that `config` was given; without `overwrite` only adds missing ones."""
+    async def configure(self, config: RunConfig) -> None:
+        """Makes the run, or changes the fields that `config` was given; the others stay, or get their defaults."""
         known = await self.config_fields()
-        changes = config.fields(only_set=bool(known) and overwrite)
-        if known and overwrite:
-            RunConfig.from_fields(known | changes)  # the fields must fit those that stay
-        flat = [part for pair in changes.items() for part in pair]
-        await self.calls.step("configure", "set" if overwrite else "default", *flat)
+        changes = config.fields(only_set=True)
+        RunConfig.from_fields(known | changes)  # the fields must fit those that stay
+        # All of them first, since the steps do arithmetic with all: the key may be of an older version, or by hand.
+        await self.calls.step("configure", "default", *_flat(config.fields()))
+        await self.calls.step("configure", "set", *_flat(changes))
 
     async def config(self) -> RunConfig:
         """The run's config. Errors: RunMissing."""
@@ -116,8 +118,7 @@ class Broker:
     async def submit(self, groups: Sequence[PromptGroup]) -> list[Submitted]:
         """Stores groups and puts them in line; a word for each. Errors: RunMissing."""
         words: list[Submitted] = []
-        for some in batched(groups, SLICE):
-            args = [arg for group in some for arg in (group.id, group.n or 0, group.to_text())]
+        for args in _slices(groups):
             answer = await self.calls.step("submit", *args)
             if answer == [b"no_run"]:
                 raise RunMissing(f"run {self.keys.run!r} has no config: make it with `rolloutfleet configure`")
@@ -180,8 +181,7 @@ class Broker:
 
     async def complete(self, grant: Grant, fields: Mapping[str, Arg]) -> Completed:
         """Hands a group with all its samples to the trainers. `fields`: rewards, lengths, versions, worker."""
-        flat = [part for pair in fields.items() for part in pair]
-        answer = await self.calls.step("complete", grant.token, grant.id, grant.born, *flat)
+        answer = await self.calls.step("complete", grant.token, grant.id, grant.born, *_flat(fields))
         return answer.decode()
 
     async def release(self, token: str, kind: Release, reason: str = "") -> Released:
@@ -277,21 +277,28 @@ class Broker:
         return (await self.calls.step("recycle", entry, reason)).decode()
 
 
-def as_dict(answer: Any) -> dict[Any, Any]:
-    """Names and values, flat as scripts answer them or a dict as the client makes of HGETALL."""
-    if isinstance(answer, dict):
-        return cast(dict[Any, Any], answer)
-    return dict(zip(answer[::2], answer[1::2], strict=True))
-
-
-def as_fields(answer: Any) -> dict[str, bytes]:
-    """The fields of a stream entry by name."""
-    return {name.decode(): value for name, value in as_dict(answer).items()}
+def _flat(fields: Mapping[str, Arg]) -> list[Arg]:
+    return [part for pair in fields.items() for part in pair]
 
 
 def split_samples(found: Mapping[bytes, bytes]) -> tuple[dict[int, bytes], bytes | None]:
     """A samples hash as (sample by index, prompt ids)."""
     return {int(name): data for name, data in found.items() if name != b"prompt"}, found.get(b"prompt")
+
+
+def _slices(groups: Sequence[PromptGroup]) -> Iterator[list[Arg]]:
+    """The arguments of `submit`, bounded in number and in bytes."""
+    args: list[Arg] = []
+    size = 0
+    for group in groups:
+        text = group.to_text()
+        if args and (len(args) >= 3 * SLICE or size + len(text) > SLICE_BYTES):
+            yield args
+            args, size = [], 0
+        args += [group.id, group.n or 0, text]
+        size += len(text)
+    if args:
+        yield args
 
 
 def _put_words(samples: Sequence[Finished], answers: Iterator[Any]) -> list[tuple[Finished, Put]]:

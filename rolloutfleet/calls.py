@@ -61,7 +61,7 @@ class Calls:
     async def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Any] | None:
         """Commands in one MULTI, sent again whole if a script is not loaded. None: refused, since memory is full.
 
-        Errors: BrokerUnavailable.
+        Errors: BrokerUnavailable; redis.ResponseError, where one of the commands failed.
         """
 
         async def send() -> list[Any] | None:
@@ -72,6 +72,9 @@ class Calls:
                     answers = await self._pipeline(commands, transaction=True)
             except (OutOfMemoryError, ExecAbortError):
                 return None
+            for answer in answers:
+                if isinstance(answer, RedisError):
+                    raise answer
             return answers
 
         return await self.repeat(send)

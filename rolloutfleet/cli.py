@@ -138,7 +138,7 @@ def _settings(options: argparse.Namespace) -> BrokerSettings:
     try:
         parse_url(settings.redis_url)
     except ValueError as error:
-        raise commands.UsageError(f"REDIS_URL {settings.redis_url!r} is no address of a Redis: {error}") from error
+        raise commands.UsageError(f"REDIS_URL is no address of a Redis: {error}") from error
     return settings
 
 

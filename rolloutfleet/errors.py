@@ -3,7 +3,6 @@
 RolloutFleetError
 ├── BrokerUnavailable   Redis does not answer, or refuses: nothing is lost; try again later
 ├── InvalidGroup        this prompt group (or sample) can never work: mend the input
-├── LeaseLost           somebody else holds the group now: drop the work
 ├── EngineUnavailable   the engine does not answer: give the group back, back off
 ├── EngineRejected      the engine will never take this request: fail the group, no retry
 ├── RunMissing          the run has no config: create it, or mend the name
@@ -21,10 +20,6 @@ class BrokerUnavailable(RolloutFleetError):
 
 class InvalidGroup(RolloutFleetError):
     """A prompt group or a sample breaks the wire format; the message says which field and the mend."""
-
-
-class LeaseLost(RolloutFleetError):
-    """The lease of a group ended without the holder; its finished samples stay welcome, its decisions do not."""
 
 
 class EngineUnavailable(RolloutFleetError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 VERSION = "rf1"
 RUN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+CONFIGS = f"{VERSION}:{{*}}:config"  # matches the config of every run
 
 # The order in which every script gets its KEYS (scripts/parts/keys.lua binds them). The first two are a lane's.
 NAMES = (
@@ -63,3 +64,8 @@ class Keys:
     def samples(self, group_id: str, born: str) -> str:
         """HASH: index -> finished sample (binary) of one incarnation; `prompt` -> prompt ids as rendered."""
         return f"{self.prefix}samples:{group_id}:{born}"
+
+
+def run_of(config_key: str) -> str:
+    """The run whose config this key is."""
+    return config_key.removeprefix(f"{VERSION}:{{").removesuffix("}:config")

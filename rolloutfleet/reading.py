@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rolloutfleet.broker import Broker, Entry, as_dict, split_samples
+from rolloutfleet.answers import as_dict
+from rolloutfleet.broker import Broker, Entry, split_samples
 from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import CompletedGroup, PromptGroup, Sample, read_rewards
 

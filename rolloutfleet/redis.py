@@ -25,11 +25,14 @@ def connect_blocking(url: str) -> Client:
 
 
 def _client(url: str, connections: int, timeout: float) -> Client:
-    return redis.asyncio.Redis.from_url(
+    # One that blocks: the other kind fails as if Redis were away when more calls are under way than connections.
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
         max_connections=connections,
+        timeout=_TIMEOUT_SECONDS,
         socket_timeout=timeout,
         socket_connect_timeout=_TIMEOUT_SECONDS,
         retry=AsyncRetry(NoBackoff(), 0),
         protocol=2,
     )
+    return redis.asyncio.Redis.from_pool(pool)

@@ -36,7 +36,8 @@ async def repair(broker: Broker, consumer: str = "trainer") -> Repaired:
 
 async def purge(broker: Broker) -> int:
     """Deletes every key of the run; how many there were."""
-    deleted = 0
+    # The config first: without it no step of a worker that lives on writes a key that the scan has passed already.
+    deleted = await broker.client.unlink(broker.keys.named("config"))
     async for keys in _scan(broker, "*"):
         deleted += await broker.client.unlink(*keys)
     return deleted

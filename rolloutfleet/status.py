@@ -7,13 +7,13 @@ unknown number is None, never 0.
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import batched
 from typing import Any, cast
 
-from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.answers import as_scores, as_texts, run_ms, server_ms, trainer_group
+from rolloutfleet.broker import Broker
 from rolloutfleet.calls import Arg
 from rolloutfleet.errors import RunMissing
-from rolloutfleet.keys import Keys
+from rolloutfleet.keys import CONFIGS, Keys, run_of
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.window import Reason, Window
 
@@ -145,13 +145,12 @@ def status_commands(keys: Keys) -> list[list[Arg]]:
 
 def status_of(run: str, answers: Sequence[Any]) -> Status | None:
     """The status in the answers to `status_commands`; None: there is no such run."""
-    config, state, stats, capacity = (_texts(answer) for answer in answers[:4])
+    config, state, stats, capacity = (as_texts(answer) for answer in answers[:4])
     if not config:
         return None
     deadlines, draining, active, outstanding, prompts, again, due, dead, entries, groups, time = answers[4:]
-    now = int(time[0]) * 1000 + int(time[1]) // 1000
-    run_ms = now - int(state.get("shift", 0))
-    taken = _pending(groups)
+    now, run_now = server_ms(time), run_ms(time, state.get("shift"))
+    taken, _ = trainer_group(groups)
     settings = RunConfig.from_fields(config)
     window = _window(settings, state, active, int(outstanding or 0), max(0, entries - taken))
     return Status(
@@ -160,13 +159,13 @@ def status_of(run: str, answers: Sequence[Any]) -> Status | None:
         window,
         prompts,
         again,
-        next(((at - run_ms) / 1000 for at in _scores(due).values()), None),
+        next(((at - run_now) / 1000 for at in as_scores(due).values()), None),
         dead,
         taken,
         stats,
         state.get("gate", "unknown"),
         (now - int(state["gate_since"])) / 1000 if "gate_since" in state else None,
-        _workers(deadlines, capacity, {name.decode() for name in draining}, run_ms),
+        _workers(deadlines, capacity, {name.decode() for name in draining}, run_now),
         state,
         now,
     )
@@ -190,22 +189,12 @@ def _window(config: RunConfig, state: Texts, active: int, outstanding: int, wait
 def _workers(deadlines: Any, capacity: Texts, draining: set[str], now: int) -> list[WorkerStatus]:
     # Expired ones are dropped by the heartbeats of others, of which there may be none.
     found: list[WorkerStatus] = []
-    for name, deadline in _scores(deadlines).items():
+    for name, deadline in as_scores(deadlines).items():
         facts = json.loads(capacity.get(f"{name}:facts", "{}"))
         left = (deadline - now) / 1000
         if left > 0:
             found.append(WorkerStatus(name, int(capacity.get(name, 0)), left, facts, name in draining))
     return found
-
-
-def _pending(groups: Any) -> int:
-    if isinstance(groups, Exception):  # no stream yet
-        return 0
-    for group in groups:
-        fields = {_text(name): value for name, value in as_dict(group).items()}
-        if _text(fields["name"]) == "trainer":
-            return int(fields["pending"])
-    return 0
 
 
 async def require_run(broker: Broker) -> None:
@@ -221,20 +210,5 @@ async def _missing(broker: Broker) -> RunMissing:
 
 async def known_runs(broker: Broker) -> list[str]:
     """Names of the runs on this server that have a config."""
-    keys = cast(AsyncIterator[bytes], broker.client.scan_iter(match="rf1:{*}:config", count=1000))
-    found = [key async for key in keys]
-    return sorted(key.decode().removeprefix("rf1:{").removesuffix("}:config") for key in found)
-
-
-def _scores(answer: Any) -> dict[str, float]:
-    # Flat in RESP2, pairs in RESP3, which is what a client speaks that was not made by redis.connect.
-    pairs = answer if answer and isinstance(answer[0], list | tuple) else batched(answer, 2)
-    return {_text(name): float(score) for name, score in pairs}
-
-
-def _texts(answer: Any) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in as_dict(answer).items()}
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    keys = cast(AsyncIterator[bytes], broker.client.scan_iter(match=CONFIGS, count=1000))
+    return sorted([run_of(key.decode()) async for key in keys])

@@ -35,8 +35,9 @@ class SyncTrainer:
         retry_seconds: float = 60,
     ) -> Self:
         """See Trainer.connect."""
-        options = {"config": config, "idle_seconds": idle_seconds, "retry_seconds": retry_seconds}
-        return cls(Trainer.connect(url, run, consumer, **options))  # pyright: ignore[reportArgumentType]
+        return cls(
+            Trainer.connect(url, run, consumer, config=config, idle_seconds=idle_seconds, retry_seconds=retry_seconds)
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -55,6 +56,9 @@ class SyncTrainer:
     def close(self) -> None:
         """See Trainer.close. A second call does nothing."""
         if self._loop.is_closed():
+            return
+        if not self._thread.is_alive():  # it was never entered
+            self._loop.close()
             return
         self._call(self._trainer.close())
         self._end()
@@ -97,6 +101,11 @@ class SyncTrainer:
         return self._call(self._trainer.status())
 
     def _call[T](self, call: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():  # nobody would ever answer
+            call.close()
+            raise RuntimeError(
+                "the trainer is not connected: use it inside of `with SyncTrainer.connect(...) as trainer`"
+            )
         future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
             return future.result()

@@ -146,6 +146,8 @@ class Trainer:
 
     async def take(self, most: int, timeout: float | None = None) -> list[CompletedGroup]:
         """1 to `most` groups as soon as there is one; [] after `timeout` seconds. They are held until `ack`."""
+        if most < 1:  # to XREADGROUP 0 means all
+            raise ValueError(f"most is {most}: give at least 1")
         end = None if timeout is None else time.monotonic() + timeout
         self._drop_lost()
         while not self._ready:

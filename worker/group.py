@@ -114,7 +114,8 @@ class GroupWork:
         longest = self._config.group_seconds
         async with asyncio.timeout(longest - min(2.0, longest / 20)):
             await self.may_begin.wait()
-            group = PromptGroup.from_text(self.grant.text).model_copy(update={"id": self.grant.id, "n": self.grant.n})
+            given = PromptGroup.from_text(self.grant.text, self._config.max_bytes)
+            group = given.model_copy(update={"id": self.grant.id, "n": self.grant.n})
             if self._config.reward == "worker":
                 self._parts.scorer.check(group)
             prompt = await self._parts.prompts.make(group)
@@ -211,13 +212,15 @@ class GroupWork:
         return np.asarray(session.prompt_ids, dtype="<i4").tobytes()
 
     async def _first(self, index: int, ours: bytes) -> bytes:
-        samples = await self._stored()
-        if index not in samples:
+        broker = self._parts.broker
+        key = broker.keys.samples(*self._key)
+        (first,) = await until_answered(lambda: broker.calls.read([["HGET", key, index]]))
+        if first is None:
             raise Over("gone")
-        if samples[index] != ours:
+        if first != ours:
             self._parts.counters["samples_made_again"] += 1
             self._parts.sampler.metrics.samples_again.inc()
-        return samples[index]
+        return first
 
     def _count(self, sample: Sample) -> None:
         self._parts.counters["tokens"] += sample.length

@@ -23,9 +23,12 @@ type Told = Callable[[str, list[str]], None]
 
 
 class Heart:
-    """Beats every `seconds`. `beat` is called in the thread and must be quick; `told` is called in the main loop."""
+    """Beats every `seconds()`, which follows the run's config.
 
-    def __init__(self, redis_url: str, run: str, seconds: float, metrics: WorkerMetrics) -> None:
+    `beat` is called in the thread and must be quick; `told` is called in the main loop.
+    """
+
+    def __init__(self, redis_url: str, run: str, seconds: Callable[[], float], metrics: WorkerMetrics) -> None:
         self._redis_url = redis_url
         self._run = run
         self._seconds = seconds
@@ -39,7 +42,7 @@ class Heart:
     @property
     def is_answered(self) -> bool:
         """Whether the broker answered one of the last beats."""
-        return time.monotonic() - self._answered_at < 3 * self._seconds + 1
+        return time.monotonic() - self._answered_at < 3 * self._seconds() + 1
 
     def start(self, beat: Callable[[], Beat], told: Told) -> None:
         main = asyncio.get_running_loop()
@@ -71,7 +74,7 @@ class Heart:
         self._now = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         async with connect(self._redis_url, connections=2) as client:
-            broker = Broker(client, self._run, retry_seconds=min(self._seconds, 5.0))
+            broker = Broker(client, self._run, retry_seconds=min(self._seconds(), 5.0))
             busy_ms = slot_ms = 0
             while not self._stopping:
                 self._now.clear()
@@ -82,12 +85,12 @@ class Heart:
                 except BrokerUnavailable as error:
                     self._metrics.beats_failed.inc()
                     log.warning("no answer to a heartbeat; work goes on: %s", error)
-                    await within(self._now, min(1.0, self._seconds))
+                    await within(self._now, min(1.0, self._seconds()))
                     continue
                 busy_ms = slot_ms = 0
                 self._answered_at = time.monotonic()
                 told(word, lost)
-                await within(self._now, self._seconds)
+                await within(self._now, self._seconds())
 
 
 def _hand_over(main: asyncio.AbstractEventLoop, told: Told, word: str, lost: list[str]) -> None:

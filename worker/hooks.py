@@ -109,11 +109,14 @@ class HookRunner:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Outcome] = loop.create_future()
         threading.Thread(target=_thread, args=(hook.call, args, loop, ended), name=hook.name, daemon=True).start()
-        self._stuck += 1
-        ended.add_done_callback(self._returned)
-        async with asyncio.timeout(timeout):
-            # Shielded: the future belongs to the thread, which may end it long after we are gone.
-            return await asyncio.shield(ended)
+        try:
+            async with asyncio.timeout(timeout):
+                # Shielded: the future belongs to the thread, which may end it long after we are gone.
+                return await asyncio.shield(ended)
+        finally:
+            if not ended.done():  # nobody waits for it any more
+                self._stuck += 1
+                ended.add_done_callback(self._returned)
 
     def _returned(self, _: asyncio.Future[Outcome]) -> None:
         self._stuck -= 1

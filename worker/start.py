@@ -85,14 +85,17 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     config = await _until(opened.broker.config, stop, "the run")
     if config.reward == "worker" and not (settings.has_reward or settings.generate):
         raise WrongSetting("reward is empty, and the run's config says that workers score: set reward or reward_url")
-    heart = Heart(settings.redis_url, settings.run, settings.heartbeat(config.lease_seconds), opened.metrics)
+    now = Now(config, info.weight_version)
+    settings.heartbeat(config.lease_seconds)  # a wrong one is said now, not by the thread
+    heart = Heart(
+        settings.redis_url, settings.run, lambda: settings.heartbeat(now.config.lease_seconds), opened.metrics
+    )
     hints = await things.enter_async_context(Hints(settings.redis_url, opened.broker.keys.named("wake")))
     parts = _parts(opened, info, things)
-    now = Now(config, info.weight_version)
     name = f"{settings.pod}/{time.time_ns() // 1_000_000}"
     worker = Worker(name, settings, parts, Lines(heart, hints), now, stop)
 
-    watches = Watches(parts, now, settings.engine_probe_seconds)
+    watches = Watches(parts, now, settings.engine_probe_seconds, heart.beat_now)
     await watches.check_fingerprint(config)
     await _evict_earlier(opened.broker, name, stop)
     opened.fitness.end("starting")

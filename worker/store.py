@@ -69,15 +69,20 @@ class SampleStore:
                 self._queue.extendleft(reversed(batch))
             return
         except RedisError as error:
-            self._refuse(batch, error)
+            await self._find_refused(batch, error)
             return
         self._metrics.put_batch.observe(len(batch))
         for (_, answered), word in zip(batch, words, strict=True):
             if not answered.done():
                 answered.set_result(word)
 
-    def _refuse(self, batch: list[Waiting], error: RedisError) -> None:
-        log.error("the broker refuses %d samples: %s", len(batch), error)
-        for _, answered in batch:
-            if not answered.done():
-                answered.set_exception(error)
+    async def _find_refused(self, batch: list[Waiting], error: RedisError) -> None:
+        """Sends each alone: the one that is refused must not take its neighbours with it."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._send([one])
+            return
+        ((sample, answered),) = batch
+        log.error("the broker refuses sample %d of %s: %s", sample.index, sample.id, error)
+        if not answered.done():
+            answered.set_exception(error)

@@ -23,13 +23,14 @@ LEAST_PROBE_SECONDS = 1.0  # between two probes, however many requests fail
 
 
 class Watches:
-    """The loops of one worker."""
+    """The loops of one worker. `beat_now` is called when the config has changed: its lease may be shorter."""
 
-    def __init__(self, parts: Parts, now: Now, probe_seconds: float) -> None:
+    def __init__(self, parts: Parts, now: Now, probe_seconds: float, beat_now: Callable[[], None]) -> None:
         self.over = asyncio.Event()
         self._parts = parts
         self._now = now
         self._probe_seconds = probe_seconds
+        self._beat_now = beat_now
         self._fingerprint = ""
 
     async def run(self) -> None:
@@ -77,6 +78,7 @@ class Watches:
             log.info("the run's config changed")
             self._now.config = config
             self._parts.changed.set()
+            self._beat_now()
 
     async def check_fingerprint(self, config: RunConfig) -> None:
         """A worker with another tokenizer or template would bring other prompts into the run: it doesn't claim."""

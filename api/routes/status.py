@@ -9,13 +9,14 @@ from api.models import History, RunReply, StatusReply, WorkersReply
 from api.refusals import responses
 from api.service import RunName, ServiceOf
 from rolloutfleet.history import FINE_SECONDS
+from rolloutfleet.keys import RUN_NAME
 
 router = APIRouter(tags=["status"])
 
 JSON = "application/json"
 RunQuery = Annotated[
     str | None,
-    Query(description="Only this run.", examples=["math"], min_length=1, max_length=256, pattern=r"^[A-Za-z0-9._-]+$"),
+    Query(description="Only this run.", examples=["math"], max_length=256, pattern=f"^{RUN_NAME.pattern}$"),
 ]
 
 

@@ -67,7 +67,8 @@ def explain(error: ValidationError) -> str:
     name, *inside = problem["loc"]
     if name == "faults":
         return f"{_option(str(inside[0]))}: {message}" if inside else _named_fault(message)
-    return f"{_option(str(name))}: {message} (it is {problem['input']!r})"
+    value = "" if name == "redis_url" else f" (it is {problem['input']!r})"  # an address may carry a password
+    return f"{_option(str(name))}: {message}{value}"
 
 
 def _mend(kind: str, message: str, name: str) -> str:

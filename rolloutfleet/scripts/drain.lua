@@ -5,7 +5,8 @@
 -- KEYS the run's keys (parts/keys.lua)
 -- ARGV "drain" | "undrain", worker, ...
 --
--- number of workers whose mark changed
+-- number of workers whose mark changed; a mark is kept a day: nobody takes back that of a process that has ended
+redis.call('ZREMRANGEBYSCORE', draining, '-inf', server_ms() - 86400000)
 local changed = 0
 for i = 2, #ARGV do
   if ARGV[1] == 'drain' then

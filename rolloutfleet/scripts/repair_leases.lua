@@ -1,4 +1,4 @@
--- repair_leases: rebuild what is derived from the leases: grants and outstanding.
+-- repair_leases: rebuild what is derived: grants and outstanding from the leases, slots from the workers.
 -- with: keys clock wake groups leases
 -- flags: allow-oom
 --
@@ -6,7 +6,7 @@
 -- ARGV none
 --
 -- number of leases without a group or grant (taken away) and of grants without a lease (deleted);
--- afterwards outstanding is the sum over the leases. One pass over the leases, of which there are a few windows.
+-- afterwards outstanding is the sum over the leases, slots that over the workers. One pass over the leases, of which there are a few windows.
 local mended, sum, alive = 0, 0, {}
 for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
   local key = group_key(id)
@@ -32,5 +32,12 @@ for _, token in ipairs(redis.call('HKEYS', grants)) do
   end
 end
 if sum > 0 then redis.call('SET', outstanding, sum) else redis.call('DEL', outstanding) end
+local slots = 0
+for _, offered in pairs(read(capacity)) do
+  slots = slots + (tonumber(offered) or 0) -- the facts beside them are no number
+end
+if slots ~= tonumber(redis.call('HGET', state, 'slots') or 0) then
+  redis.call('HSET', state, 'slots', slots)
+end
 wake_one()
 return mended

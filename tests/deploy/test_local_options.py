@@ -17,6 +17,11 @@ def without_redis_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDIS_URL", raising=False)
 
 
+def test_a_wrong_address_is_refused_without_its_password(capsys: pytest.CaptureFixture[str]):
+    assert main(["--redis-url", "http://user:secret@host"]) == 2
+    assert "secret" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

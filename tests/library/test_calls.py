@@ -230,3 +230,10 @@ async def test_a_fault_of_the_caller_is_not_repeated(own_fleet: Fleet):
     await own_fleet.do("SET", own_fleet.key("prompts"), "no list")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await own_fleet.submit("a")
+
+
+async def test_more_calls_at_once_than_connections_wait_for_one(own_server: EmbeddedServer, own_fleet: Fleet):
+    async with connect(own_server.url, connections=2) as client:
+        broker = Broker(client, own_fleet.broker.keys.run, retry_seconds=0)
+
+        assert await asyncio.gather(*(broker.queued() for _ in range(40))) == [0] * 40

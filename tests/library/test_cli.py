@@ -119,7 +119,13 @@ def test_a_setting_that_is_missing_is_named_with_the_mend(out: Out, monkeypatch:
 @pytest.mark.usefixtures("place")
 def test_an_address_that_is_none_is_one_sentence(out: Out, url: str):
     assert main(["--redis-url", url, "status"]) == 2
-    assert out.readouterr().err.startswith(f"rolloutfleet: REDIS_URL '{url}' is no address of a Redis: ")
+    assert out.readouterr().err.startswith("rolloutfleet: REDIS_URL is no address of a Redis: ")
+
+
+@pytest.mark.usefixtures("place")
+def test_a_wrong_address_is_refused_without_its_password(out: Out):
+    assert main(["--redis-url", "http://user:secret@host", "status"]) == 2
+    assert "secret" not in out.readouterr().err
 
 
 @pytest.mark.usefixtures("place")

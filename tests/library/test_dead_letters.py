@@ -56,6 +56,11 @@ async def test_a_real_server_sees_the_same_in_a_bad_raw_entry(real_fleet: Fleet,
 
 
 # Those whose parsers differ: only a real server's counts.
+@pytest.mark.parametrize("group_id", [b"a\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"\xe2\x82"])
+async def test_an_id_that_is_no_utf_8_is_a_dead_letter(real_fleet: Fleet, group_id: bytes):
+    await check_bad_entry(real_fleet, b'{"id": "' + group_id + b'", "prompt": "2+2"}', b"id is not UTF-8")
+
+
 async def test_a_lone_surrogate_is_a_dead_letter(real_fleet: Fleet):
     await check_bad_entry(real_fleet, rb'{"prompt": "\ud800"}', b"not a JSON object")
 
@@ -67,6 +72,17 @@ async def test_an_entry_nested_two_thousand_deep_is_a_dead_letter(real_fleet: Fl
 async def test_an_entry_of_64_mib_is_a_dead_letter_that_keeps_one_kib(real_fleet: Fleet):
     entry = b'{"prompt": "' + b"x" * (64 * MIB) + b'"}'
     await check_bad_entry(real_fleet, entry, b"longer than max_bytes = 8388608: ")
+
+
+@pytest.mark.parametrize("group_id", ["\u00fc", "\u0800\ud7ff\ue000\uffff", "\U00010000\U0010ffff", "a\u4e2d?"])
+async def test_an_id_beyond_ascii_is_granted(real_fleet: Fleet, group_id: str):
+    await real_fleet.push(json.dumps({"id": group_id, "prompt": "2+2"}, ensure_ascii=False).encode())
+
+    (grant,) = await real_fleet.hold()
+
+    assert grant.id == group_id
+    await real_fleet.finish(grant)
+    await real_fleet.take_and_ack()
 
 
 async def test_an_entry_of_just_max_bytes_is_granted(fleet: Fleet):

@@ -118,6 +118,12 @@ async def test_only_a_sweep_frees_what_its_worker_does_not_list(fleet: Fleet):
     assert await fleet.active() == 1
 
 
+async def test_the_mark_of_a_worker_that_was_told_to_drain_yesterday_is_gone(fleet: Fleet):
+    await fleet.do("ZADD", fleet.key("draining"), 1, "pod/yesterday")
+    await fleet.broker.drain([WORKER])
+    assert await fleet.do("ZRANGE", fleet.key("draining"), 0, -1) == [WORKER.encode()]
+
+
 async def test_a_heartbeat_tells_a_worker_that_it_drains_and_extends_what_it_holds(fleet: Fleet):
     grant = await held(fleet)
     await fleet.broker.drain([WORKER])

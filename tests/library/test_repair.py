@@ -255,3 +255,28 @@ async def test_a_purged_run_has_no_key_left_and_its_neighbour_all(fleet: Fleet):
 async def test_purging_what_is_not_there_deletes_nothing(fleet: Fleet):
     await purge(fleet.broker)
     assert await purge(fleet.broker) == 0
+
+
+async def test_workers_that_go_on_beating_bring_nothing_of_a_purged_run_back(real_fleet: Fleet):
+    await real_fleet.do("MSET", *[part for i in range(5000) for part in (f"{real_fleet.key('prompts')}-{i}", "x")])
+    over = asyncio.Event()
+
+    async def beat_on(worker: str) -> None:
+        while not over.is_set():
+            await real_fleet.beat(worker=worker)
+
+    async with asyncio.TaskGroup() as workers:
+        for number in range(4):
+            workers.create_task(beat_on(f"pod/{number}"))
+        await purge(real_fleet.broker)
+        over.set()
+
+    assert await real_fleet.names() == set()
+
+
+async def test_the_number_of_slots_is_rebuilt_from_the_workers(fleet: Fleet):
+    await fleet.beat(worker="pod/1", slots=8)
+    await fleet.beat(worker="pod/2", slots=4)
+    await fleet.do("HSET", fleet.key("state"), "slots", 99)
+    await repair(fleet.broker)
+    assert await fleet.do("HGET", fleet.key("state"), "slots") == b"12"

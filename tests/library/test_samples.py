@@ -1,5 +1,8 @@
 """put, complete, drop: samples are kept as they finish; a group is completed once, by its holder, with all of them."""
 
+import pytest
+from redis.exceptions import ResponseError
+
 from rolloutfleet.broker import Finished
 from rolloutfleet.messages import Grant
 from tests.fakes.broker import WORKER, Fleet, sample
@@ -53,6 +56,18 @@ async def test_many_samples_are_put_in_one_call(fleet: Fleet):
     finished = [Finished(grant.id, grant.born, i, b"x") for grant in (first, second) for i in range(grant.n)]
     assert await fleet.broker.put(finished) == ["stored"] * 4
     assert len(await stored(fleet, first)) == 3
+
+
+async def test_a_sample_that_the_server_refuses_is_not_said_to_be_stored(real_fleet: Fleet):
+    grant = await held(real_fleet, n=1)
+    samples = real_fleet.broker.keys.samples(grant.id, grant.born)
+    await real_fleet.do("SET", samples, "no hash")
+
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await real_fleet.put(grant, 0)
+
+    await real_fleet.do("DEL", samples)
+    await real_fleet.finish_all()
 
 
 async def test_no_samples_are_no_call(fleet: Fleet):

@@ -1,10 +1,12 @@
 """submit, configure, and what a producer may RPUSH: the ways in."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from rolloutfleet.broker import Broker
+from rolloutfleet.calls import Arg
 from rolloutfleet.errors import RunMissing
 from rolloutfleet.messages import PromptGroup
 from rolloutfleet.settings import RunConfig
@@ -81,6 +83,17 @@ async def test_done_forgets_what_is_older_than_its_seconds(fleet: Fleet):
     assert await fleet.do("ZRANGE", fleet.key("done"), 0, -1) == [b"b"]
 
 
+async def test_what_done_holds_too_much_is_forgotten_a_few_at_a_time(fleet: Fleet):
+    await fleet.configure(sample_concurrency=20)
+    await fleet.do("ZADD", fleet.key("done"), *[part for i in range(250) for part in (1, f"old-{i}")])
+    await fleet.run_through("a", "b", "c")
+    left: list[int] = []
+    for entry in await fleet.take():
+        await fleet.broker.ack([entry.entry])
+        left.append(await fleet.do("ZCARD", fleet.key("done")))
+    assert left == [151, 52, 3]
+
+
 async def test_each_incarnation_has_a_born_of_its_own(fleet: Fleet):
     await fleet.submit("a", "b", "c")
     borns = {(await fleet.group(group_id))["born"] for group_id in "abc"}
@@ -104,6 +117,20 @@ async def test_the_epoch_stays_when_the_run_is_configured_again(fleet: Fleet):
     assert await fleet.do("HGET", fleet.key("state"), "epoch") == before
 
 
+async def test_long_groups_are_submitted_in_slices_of_a_mebibyte(fleet: Fleet, monkeypatch: pytest.MonkeyPatch):
+    step, sizes = fleet.broker.calls.step, list[int]()
+
+    async def measured(name: str, *args: Arg) -> Any:
+        sizes.append(sum(len(arg) for arg in args if isinstance(arg, bytes)))
+        return await step(name, *args)
+
+    monkeypatch.setattr(fleet.broker.calls, "step", measured)
+    words = await fleet.broker.submit([PromptGroup(id=f"g{number}", prompt="x" * 300_000) for number in range(7)])
+
+    assert words == ["queued"] * 7
+    assert [size // 300_000 for size in sizes] == [3, 3, 1]
+
+
 async def test_a_run_without_config_takes_no_groups(run: str):
     async with fake_client() as client:
         broker = Broker(client, run)
@@ -119,8 +146,15 @@ async def test_a_long_ledger_is_submitted_in_slices(fleet: Fleet):
     assert (await fleet.waits("prompts"))[-1] == b"@g1200"
 
 
-async def test_configure_keeps_what_is_there_unless_it_overwrites(fleet: Fleet):
-    await fleet.broker.configure(RunConfig(n=7), overwrite=False)
+async def test_configure_completes_a_config_that_was_written_by_hand(fleet: Fleet):
+    await fleet.do("DEL", fleet.key("config"))
+    await fleet.do("HSET", fleet.key("config"), "n", 3)
+    await fleet.broker.configure(RunConfig(sample_concurrency=6))
+    assert (await fleet.broker.config_fields()) == RunConfig(sample_concurrency=6, n=3).fields()
+
+
+async def test_configure_keeps_what_it_was_not_given(fleet: Fleet):
+    await fleet.broker.configure(RunConfig(sample_concurrency=4))
     assert (await fleet.broker.config()).n == 2
     await fleet.broker.configure(RunConfig(n=7))
     assert (await fleet.broker.config()).n == 7

@@ -182,3 +182,10 @@ def test_it_may_be_closed_twice(redis_url: str, run: str):
 def test_a_prompt_that_is_none_is_refused_before_it_is_submitted():
     with pytest.raises(InvalidGroup, match="exactly one of prompt"):
         PromptGroup.make({"question": "1 + 1"})
+
+
+def test_a_trainer_outside_of_with_says_so(redis_url: str, run: str):
+    trainer = SyncTrainer.connect(redis_url, run)
+    with pytest.raises(RuntimeError, match="not connected"):
+        trainer.status()
+    trainer.close()

@@ -109,6 +109,11 @@ async def test_a_bound_under_which_nothing_could_be_submitted_is_refused(trainer
         await trainer.submit([group("a")], max_queued=0)
 
 
+async def test_no_groups_cannot_be_taken(trainer: Trainer):
+    with pytest.raises(ValueError, match="most is 0"):
+        await trainer.take(0)
+
+
 # Taking
 
 

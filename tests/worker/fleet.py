@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rolloutfleet.broker import Broker, Entry, Finished, as_fields
+from rolloutfleet.answers import as_fields
+from rolloutfleet.broker import Broker, Entry, Finished
 from rolloutfleet.messages import PromptGroup, Row, Sample
 from rolloutfleet.settings import RunConfig
 from tests.fakes.engine import FakeEngine

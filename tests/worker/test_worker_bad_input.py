@@ -46,6 +46,14 @@ async def test_a_group_that_can_never_work_is_a_dead_letter_and_the_next_one_com
     assert reason in letter["reason"]
 
 
+async def test_a_submitted_group_that_is_longer_than_max_bytes_is_a_dead_letter_too(fleet: Fleet) -> None:
+    await fleet.configure(max_bytes=4096)
+    await fleet.submit("g", input_ids=None, prompt="x" * 5000)
+    async with fleet.worker():
+        (letter,) = await fleet.dead()
+    assert "max_bytes is 4096" in letter["reason"]
+
+
 async def test_an_explicit_budget_that_does_not_fit_is_refused(fleet: Fleet) -> None:
     await fleet.configure()
     await fleet.submit("g", sampling_params={"max_new_tokens": 999})

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from deploy.embedded import EmbeddedServer
-from rolloutfleet.broker import Broker, as_dict
+from rolloutfleet.answers import as_dict
+from rolloutfleet.broker import Broker
 from rolloutfleet.redis import connect
 from rolloutfleet.settings import RunConfig
 from tests.fakes.engine import FakeEngine, never, said
@@ -99,6 +100,27 @@ async def test_a_worker_says_that_the_server_evicts_keys(engine: FakeEngine, cap
             async with fleet.worker():
                 await until(lambda: "maxmemory-policy is allkeys-lru" in caplog.text)
     assert caplog.text.count("maxmemory-policy is allkeys-lru") == 1
+
+
+async def test_heartbeats_follow_a_lease_that_becomes_shorter(fleet: Fleet) -> None:
+    await fleet.configure(n=1)
+    go = asyncio.Event()
+    fleet.engine.script = lambda _: after(go)
+    await fleet.submit("g")
+    deadlines: set[float] = set()
+
+    async def is_extended_often() -> bool:
+        (deadline,) = await fleet.broker.calls.read([["ZSCORE", fleet.broker.keys.named("leases"), "g"]])
+        deadlines.add(float(deadline))
+        return len(deadlines) > 8
+
+    async with fleet.worker(heartbeat_seconds=None):
+        await until(lambda: fleet.engine.running == 1)
+        await fleet.configure(n=1, lease_seconds=1)
+        await until(is_extended_often)
+        go.set()
+        await fleet.completed(1)
+    assert await fleet.stat("reaped") == 0
 
 
 async def test_a_lease_must_outlast_three_heartbeats(fleet: Fleet) -> None:

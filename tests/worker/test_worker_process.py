@@ -54,6 +54,7 @@ async def end_of(started: Process) -> tuple[int | None, str]:
     ("arguments", "sentence"),
     [
         (["--slots", "0"], "worker: slots: Input should be greater than or equal to 1 (it is '0')\n"),
+        (["--redis-url", "127.0.0.1:6379"], "worker: REDIS_URL: Redis URL must specify one of the following schemes"),
         (["--run", "a b"], "worker: run: String should match pattern"),
         (["--reward", "nonsense"], "worker: reward: String should match pattern"),
         (

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import urllib.error
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from tests.fakes.engine import FakeEngine, said
 from tests.worker import hooks
 from tests.worker.fleet import Fleet, sample, until
 from worker.health import Fitness
-from worker.hooks import HookFailed, HookRunner
+from worker.hooks import Hook, HookFailed, HookRunner
 from worker.rewards import Scorer, exact_match, math_match
 from worker.settings import WorkerSettings, WrongSetting
 
@@ -125,6 +126,15 @@ async def test_calls_that_never_return_are_bounded(monkeypatch: pytest.MonkeyPat
         await stuck.score(PROMPT, sample(0))
     with pytest.raises(HookFailed, match="1 calls never returned"):
         await stuck.score(PROMPT, sample(0))
+
+
+async def test_calls_that_are_only_slow_are_as_many_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.hooks.MOST_STUCK", 1)
+    runner, slow = HookRunner(8, timeout_seconds=30), Hook("slow", hooks.blocks)
+    calls = [asyncio.create_task(runner.call(slow, PROMPT, sample(0))) for _ in range(4)]
+    await until(lambda: threading.active_count() > len(calls))
+    hooks.release_blocked.set()
+    assert await asyncio.gather(*calls) == [1.0] * 4
 
 
 @pytest.mark.parametrize("value", [None, [1.0], [1.0, None], "1.0"], ids=repr)

@@ -1,5 +1,18 @@
 -- queue: the group that is next in line. Needs keys, clock, groups.
 
+-- The forms of a character beyond ASCII, each replaced whole: bytes that are left belong to none.
+local CHARACTERS = {'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '[\225-\236\238\239][\128-\191][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+  '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]'}
+
+-- An id is text to everybody who reads it: one that is none would end each worker that claims it.
+local function is_text(id)
+  for _, character in ipairs(CHARACTERS) do
+    id = string.gsub(id, character, '?')
+  end
+  return not string.find(id, '[\128-\255]')
+end
+
 -- Reads what any producer may have RPUSHed. The text is only looked at, never encoded again.
 local function parse(text, cfg)
   if #text > tonumber(cfg.max_bytes) then
@@ -14,6 +27,9 @@ local function parse(text, cfg)
   if n == cjson.null then n = nil end
   if id ~= nil and (type(id) ~= 'string' or id == '' or #id > 256) then
     return nil, 'id must be a string of 1 to 256 bytes'
+  end
+  if id ~= nil and not is_text(id) then
+    return nil, 'id is not UTF-8'
   end
   if n ~= nil and (type(n) ~= 'number' or n < 1 or n > 4096 or n % 1 ~= 0) then
     return nil, 'n must be an integer from 1 to 4096'
