@@ -13,11 +13,12 @@ export PYTHONPATH := $(CURDIR)
 PIP := env -u PIP_TARGET -u PIP_PREFIX -u PIP_REQUIRE_HASHES PIP_USER=0 $(PY) -m pip \
 	--disable-pip-version-check --no-input --retries 10 --timeout 60
 
-.PHONY: help demo test check chaos model bench lock clean
+.PHONY: help demo test test-engine check chaos model bench lock clean
 
 help:
 	@echo "make demo    the whole fleet on this machine, for about half a minute"
 	@echo "make test    the tests that take seconds (ARGS goes to pytest)"
+	@echo "make test-engine  the contract and a fleet on the real SGLang, on the CPU (5 GB, once, in the user's cache)"
 	@echo "make check   formatting, lint, types, who may import whom"
 	@echo "make chaos   real workers and a real broker, killed and frozen for minutes"
 	@echo "make model   the specification of the steps, explored further than in make test"
@@ -30,6 +31,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(PY) -m pytest -m "not slow" $(ARGS)
+
+test-engine: $(INSTALLED)
+	$(PY) -m tests.engine $(ARGS)
 
 check: $(INSTALLED)
 	$(PY) -m ruff check .

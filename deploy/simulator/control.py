@@ -30,6 +30,7 @@ class ControlRoutes:
         self._service = service
         self._die = die
         self._began = time.time()
+        self._paused_load: Json = {}  # a paused scheduler counts no more: it shows what its last step was
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -56,7 +57,7 @@ class ControlRoutes:
 
     async def health(self, _: web.Request) -> web.Response:
         """200 when it could make a token; a paused or stalled engine can't, and is then unready until the next good
-        one."""
+        one, whatever else it does meanwhile."""
         service = self._service
         if service.is_draining:
             return web.Response(status=503)
@@ -67,7 +68,7 @@ class ControlRoutes:
         service, settings = self._service, self._service.settings
         await asyncio.sleep(settings.health_seconds)
         until = time.monotonic() + settings.health_timeout_seconds - settings.health_seconds
-        while service.engine.paused == "in_place" or service.faults.stalled:
+        while service.engine.paused or service.faults.stalled:
             if time.monotonic() >= until:
                 return False
             await asyncio.sleep(min(_PAUSED_POLL_SECONDS, settings.health_timeout_seconds))
@@ -121,7 +122,7 @@ class ControlRoutes:
         )
 
     async def loads(self, _: web.Request) -> web.Response:
-        load = self._load()
+        load = self._paused_load if self._service.engine.paused else self._load()
         return web.json_response(
             {"timestamp": datetime.now(UTC).isoformat(), "version": ENGINE_VERSION, "loads": [load]}
         )
@@ -193,7 +194,9 @@ class ControlRoutes:
         mode = _PAUSE_MODES.get(str(body.get("mode", "abort")))
         if mode is None:
             raise MalformedBody(f"mode must be one of {', '.join(_PAUSE_MODES)}")
+        load = self._paused_load if self._service.engine.paused else self._load()
         self._service.engine.pause(mode)
+        self._paused_load = self._load() if mode == "abort" else load
         return web.json_response({"message": "Generation paused successfully.", "status": "ok"})
 
     async def continue_generation(self, _: Json) -> web.Response:
@@ -224,7 +227,7 @@ class ControlRoutes:
         )
 
     async def slow_down(self, body: Json) -> web.Response:
-        seconds = body.get("forward_sleep_time")
+        seconds = body.get("forward_sleep_time", False)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
             raise MalformedBody("forward_sleep_time must be a number of seconds or null")
         self._service.slow_down(seconds)

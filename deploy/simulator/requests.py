@@ -64,6 +64,8 @@ class GenerateRequest:
     max_new_tokens: int
     min_new_tokens: int
     stop_token_ids: frozenset[int]
+    stops: tuple[str, ...]
+    keeps_stop: bool
     ignore_eos: bool
     sampling_seed: int | None
     wants_logprobs: bool
@@ -87,7 +89,6 @@ def read_generate(body: Json, context_length: int, vocabulary: int) -> GenerateR
     """Raises BadRequest for what the engine answers with 400, DeadlyRequest for what ends it."""
     ids, text = _read_prompt(body, vocabulary)
     sampling = _read_sampling(body)
-    stops = _read_ids(sampling.get("stop_token_ids") or [], "stop_token_ids")
     budget = _read_budget(sampling, len(ids), context_length)
     if not 0 <= min(ids) <= max(ids) < vocabulary:
         raise DeadlyRequest(f"a token id outside of 0 to {vocabulary - 1}")
@@ -98,13 +99,15 @@ def read_generate(body: Json, context_length: int, vocabulary: int) -> GenerateR
         text=text,
         max_new_tokens=budget,
         min_new_tokens=sampling.get("min_new_tokens") or 0,
-        stop_token_ids=frozenset(stops),
-        ignore_eos=bool(sampling.get("ignore_eos")),
+        stop_token_ids=_read_stop_ids(sampling.get("stop_token_ids")),
+        stops=_read_stops(sampling.get("stop")),
+        keeps_stop=_read_switch(sampling, "no_stop_trim"),
+        ignore_eos=_read_switch(sampling, "ignore_eos"),
         sampling_seed=sampling.get("sampling_seed"),
-        wants_logprobs=bool(body.get("return_logprob")),
-        wants_token_texts=bool(body.get("return_text_in_logprobs")),
-        wants_prompt_ids=bool(body.get("return_prompt_token_ids")),
-        stream=bool(body.get("stream")),
+        wants_logprobs=_read_flag(body, "return_logprob"),
+        wants_token_texts=_read_flag(body, "return_text_in_logprobs"),
+        wants_prompt_ids=_read_flag(body, "return_prompt_token_ids"),
+        stream=_read_flag(body, "stream"),
     )
 
 
@@ -130,6 +133,33 @@ def _read_ids(value: Any, name: str) -> list[int]:
     return cast(list[int], value)
 
 
+def _read_flag(body: Json, name: str) -> bool:
+    value = body.get(name)
+    if value not in (None, False, True):  # 0 and 1 are equal to the last two
+        raise MalformedBody(f"{name} must be a valid boolean; the simulator takes no batches")
+    return bool(value)
+
+
+def _read_switch(sampling: Json, name: str) -> bool:
+    value = sampling.get(name)
+    if not isinstance(value, bool | None):
+        raise ContractViolation(f"invalid type of {name}: {value!r}, expected a boolean")
+    return bool(value)
+
+
+def _read_stop_ids(value: Any) -> frozenset[int]:
+    if not isinstance(value, list | None) or not set(map(type, cast(list[Any], value or []))) <= {int}:
+        raise ContractViolation(f"invalid type of stop_token_ids: {value!r}, expected a sequence of integers")
+    return frozenset(cast(list[int], value or []))
+
+
+def _read_stops(value: Any) -> tuple[str, ...]:
+    stops: list[Any] = [value] if isinstance(value, str) else value or []
+    if not isinstance(value, str | list | None) or not set(map(type, stops)) <= {str}:
+        raise ContractViolation(f"invalid type of stop: {value!r}, expected a string or a list of strings")
+    return tuple(stops)
+
+
 def _read_rid(body: Json) -> str:
     rid = body.get("rid")
     if rid is None:
@@ -144,7 +174,7 @@ def _read_sampling(body: Json) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ContractViolation("sampling_params must be an object; the simulator takes no batches")
+        raise MalformedBody("sampling_params must be an object; the simulator takes no batches")
     sampling = cast(Json, value)
     for name, given in sampling.items():
         if name not in SAMPLING_PARAMETERS:

@@ -31,14 +31,14 @@ class UpdateRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request will be answered when nothing stops it: tokens, text, and the id of the token that ends it, if
-    one does."""
+    """What a request will be answered when nothing stops it: tokens, text, and the id of the token or the string that
+    ends it, if one does."""
 
     request: GenerateRequest
     tokens: list[int]
     text: str
     natural_length: int
-    stopped_by: int | None
+    stopped_by: int | str | None
 
     def text_after(self, made: int) -> str:
         """The part of the text that stands when `made` tokens are made."""
@@ -88,7 +88,8 @@ class Service:
         if not goes_on:
             stopped_by = tokens[-1] = self._stop_of(request)
         text = self._answers.write(key, sample, self._right_answer(request), drawn)
-        return Plan(request, tokens, text, max(drawn, total, 1), stopped_by)
+        plan = Plan(request, tokens, text, max(drawn, total, 1), stopped_by)
+        return _cut_at_string(plan) if request.stops else plan
 
     def job(self, plan: Plan, fault: str | None, request_number: int) -> Job:
         """The request for the scheduler; with the fault `abort` it ends early."""
@@ -172,6 +173,22 @@ class Service:
         """The name alone changes; nothing is loaded."""
         self.engine.set_version(version)
         self.weight_version = version
+
+
+def _cut_at_string(plan: Plan) -> Plan:
+    """Ended by the first of its stop strings, if one of them comes within the tokens; the text is trimmed of it.
+
+    min_new_tokens holds back stop tokens only, and an empty string is found at once.
+    """
+    text, request = plan.text, plan.request
+    found = [(at + len(stop), at, stop) for stop in request.stops if (at := text.find(stop)) >= 0]
+    if not found:
+        return plan
+    end, at, stop = min(found)
+    total = max(1, math.ceil(end * plan.natural_length / len(text)))
+    if total > len(plan.tokens):
+        return plan
+    return Plan(request, plan.tokens[:total], text[: end if request.keeps_stop else at], total, stop)
 
 
 def _read_answers(settings: SimulatorSettings) -> Answers:
