@@ -39,13 +39,14 @@ async def measure(place: Place) -> Table:
         async with in_background(_beat(broker)):
             await _until_seen(web)
             alone, _ = await _commands(broker.client, _ask(web, seconds / 4))
-            events: list[int] = [0] * VIEWERS
-            async with in_background(*(_view(web, events, number) for number in range(VIEWERS))):
+            async with _viewers(url, seconds + 2) as viewers:
+                await asyncio.sleep(2)
                 watched, spans = await _commands(broker.client, _ask(web, seconds))
+            events = viewers.result()
     facts = (
-        f"{VIEWERS} viewers of /events for {seconds:.0f} s, {WORKERS} workers that beat each second, {QUEUED:,} groups "
-        "queued; viewers and asker share one process beside the service's",
-        f"each viewer was sent {sum(events) / VIEWERS / seconds:.2f} events per second",
+        f"{VIEWERS} viewers of /events (a process of their own) for {seconds:.0f} s, {WORKERS} workers that beat each "
+        f"second, {QUEUED:,} groups queued",
+        f"each viewer was sent {events / VIEWERS / (seconds + 2):.2f} events per second",
     )
     return Table("viewers", _rows(spans, alone, watched), facts)
 
@@ -106,10 +107,41 @@ async def _until_seen(web: aiohttp.ClientSession) -> None:
     raise RuntimeError("the status service did not see the workers within 20 s")
 
 
-async def _view(web: aiohttp.ClientSession, events: list[int], number: int) -> None:
-    async with web.get("/events", timeout=aiohttp.ClientTimeout(total=None)) as answer:
-        async for line in answer.content:
-            events[number] += line.startswith(b"data:")
+@asynccontextmanager
+async def _viewers(url: str, seconds: float) -> AsyncGenerator[asyncio.Task[int]]:
+    """The viewers as a process, ended when the block is; how many events they were sent."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.viewers", url, str(seconds), stdout=asyncio.subprocess.PIPE
+    )
+
+    async def count() -> int:
+        out, _ = await process.communicate()
+        return int(out)
+
+    task = asyncio.create_task(count())
+    try:
+        yield task
+        await task
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+async def _watch(url: str, seconds: float) -> int:
+    events = 0
+
+    async def view(web: aiohttp.ClientSession) -> None:
+        nonlocal events
+        async with web.get("/events", timeout=aiohttp.ClientTimeout(total=None)) as answer:
+            async for line in answer.content:
+                events += line.startswith(b"data:")
+
+    async with (
+        aiohttp.ClientSession(url, connector=_any(), read_bufsize=2**20) as web,
+        in_background(*(view(web) for _ in range(VIEWERS))),
+    ):
+        await asyncio.sleep(seconds)
+    return events
 
 
 async def _ask(web: aiohttp.ClientSession, seconds: float) -> list[float]:
@@ -135,3 +167,7 @@ async def _commands[T](client: Client, work: Awaitable[T]) -> tuple[float, T]:
 async def _processed(client: Client) -> int:
     found = cast("dict[str, int]", await client.info("stats"))
     return found["total_commands_processed"]
+
+
+if __name__ == "__main__":
+    print(asyncio.run(_watch(sys.argv[1], float(sys.argv[2]))))

@@ -15,7 +15,7 @@ from api.service import ServiceOf
 router = APIRouter(tags=["status"])
 
 COMMENT_SECONDS = 15.0
-_SEATS, _APART_SECONDS = 200, 0.002
+_SEATS, _APART_SECONDS = 200, 0.004
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _STREAM = {
     "description": "Events `status`, each with a StatusReply as data.",
