@@ -286,6 +286,7 @@ class Worker:
 
     async def _say_goodbye(self) -> None:
         """The last beat: no slots any more, and whatever was granted unheard is given back."""
+        await self._lines.heart.stop()  # a beat of the thread that is on its way would report the slots once more
         try:
             async with asyncio.timeout(2):
                 await self._parts.broker.heartbeat(replace(self.beat(), tokens=(), settled=self._serial))
