@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from redis.asyncio.connection import parse_url
 
 from rolloutfleet.keys import RUN_NAME
+from rolloutfleet.pods import FLEET_NAME
 
 type Seconds = Annotated[float, Field(gt=0)]
 
@@ -48,6 +49,15 @@ class WorkerSettings(BaseSettings):
             description="Name of this pod (its uid), its own: earlier processes of the same name are evicted.",
         ),
     ] = Field(default_factory=socket.gethostname)
+    pod_name: Annotated[str, Field(description="Name of this pod in the cluster; empty: there is none.")] = ""
+    node: Annotated[str, Field(description="Name of the node that this pod runs on.")] = ""
+    fleet: Annotated[
+        str,
+        Field(
+            pattern=f"^({FLEET_NAME.pattern})?$",
+            description="<namespace>/<release>: whose operator may evict this worker; empty: nobody's.",
+        ),
+    ] = ""
 
     engine_url: Annotated[str, Field(pattern=r"^https?://", description="The SGLang server beside this worker.")] = (
         "http://127.0.0.1:30000"
@@ -118,6 +128,12 @@ class WorkerSettings(BaseSettings):
         if self.context_length is not None and self.max_new_tokens >= self.context_length:
             raise ValueError("max_new_tokens fills the whole context_length: lower it")
         return self
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Where this worker runs, as it tells with each heartbeat; what it doesn't know it leaves out."""
+        told = {"pod": self.pod, "pod_name": self.pod_name, "node": self.node, "fleet": self.fleet}
+        return {name: value for name, value in told.items() if value}
 
     @property
     def has_reward(self) -> bool:

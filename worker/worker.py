@@ -319,6 +319,6 @@ class Worker:
             "engine": self._settings.engine_url,
             "weight_version": self._now.weight_version,
             "pid": os.getpid(),
-            "pod": self._settings.pod,
+            **self._settings.place,
             "host": socket.gethostname(),
         }

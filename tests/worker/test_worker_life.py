@@ -141,6 +141,12 @@ async def test_a_worker_evicts_earlier_processes_of_its_pod_and_does_their_work(
     assert (await fleet.broker.claim("pod/1", "pod/1/1", 1)).reason == "gone"
 
 
+async def test_a_worker_tells_its_pod_its_node_and_its_fleet_before_it_claims(fleet: Fleet) -> None:
+    await fleet.configure(n=1)
+    async with fleet.worker(pod="uid-1", pod_name="rollouts-0", node="gpu-7", fleet="ml/rollouts"):
+        await until(lambda: fleet.facts('"pod":"uid-1","pod_name":"rollouts-0","node":"gpu-7","fleet":"ml/rollouts"'))
+
+
 async def test_auto_concurrency_counts_the_slots_of_a_worker_before_it_claims(fleet: Fleet) -> None:
     await fleet.configure(n=4, sample_concurrency="auto")
     await fleet.submit("g")
