@@ -13,16 +13,17 @@ export PYTHONPATH := $(CURDIR)
 PIP := env -u PIP_TARGET -u PIP_PREFIX -u PIP_REQUIRE_HASHES PIP_USER=0 $(PY) -m pip \
 	--disable-pip-version-check --no-input --retries 10 --timeout 60
 
-.PHONY: help demo test test-engine check chaos model bench lock clean
+.PHONY: help demo test test-engine check chaos model bench chart lock clean
 
 help:
 	@echo "make demo    the whole fleet on this machine, for about half a minute"
 	@echo "make test    the tests that take seconds (ARGS goes to pytest)"
 	@echo "make test-engine  the contract and a fleet on the real SGLang, on the CPU (5 GB, once, in the user's cache)"
-	@echo "make check   formatting, lint, types, who may import whom"
+	@echo "make check   formatting, lint, types, who may import whom, what the chart has generated"
 	@echo "make chaos   real workers and a real broker, killed and frozen for minutes"
 	@echo "make model   the specification of the steps, explored further than in make test"
 	@echo "make bench   measurements, each one table"
+	@echo "make chart   helm/values.schema.json and the table in helm/README.md again from values.yaml"
 	@echo "make lock    requirements.lock again from pyproject.toml (ARGS=--upgrade takes what is newest)"
 	@echo "make clean   removes .venv and what tools left"
 
@@ -40,6 +41,8 @@ check: $(INSTALLED)
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright
 	$(PY) $(VENV)/bin/lint-imports
+	$(VENV)/bin/hadolint Dockerfile
+	$(PY) -m tests.helm.generate --check
 
 chaos: $(INSTALLED)
 	$(PY) -m tests.chaos $(ARGS)
@@ -62,13 +65,19 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP) install --quiet --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
-# One lock for every Python from 3.12 on; --no-emit-index-url, since an address in it would be this machine's.
+chart: $(INSTALLED)
+	$(PY) -m tests.helm.generate
+
+# One lock for every Python from 3.12 on, and of it what the image needs; --no-emit-index-url, since an address in it
+# would be this machine's.
+LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" build/uv/bin/uv pip compile --quiet --universal --python-version 3.12 \
+	--generate-hashes --no-emit-index-url --extra worker --extra api --extra deploy
+
 lock:
 	@python=$$(PYTHON="$(PYTHON)" sh .ci/find-python) || exit 1; \
 		test -x build/uv/bin/uv || { "$$python" -m venv build/uv && build/uv/bin/python -m pip install --quiet uv; }
-	UV_CUSTOM_COMPILE_COMMAND="make lock" build/uv/bin/uv pip compile --quiet --universal --python-version 3.12 \
-		--generate-hashes --no-emit-index-url \
-		--extra worker --extra api --extra deploy --extra dev $(ARGS) --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dev $(ARGS) --output-file requirements.lock pyproject.toml
+	@$(LOCK) --constraint requirements.lock --output-file requirements.image.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .hypothesis .import_linter_cache

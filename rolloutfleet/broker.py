@@ -86,14 +86,18 @@ class Broker:
 
     # Runs
 
-    async def configure(self, config: RunConfig) -> None:
-        """Makes the run, or changes the fields that `config` was given; the others stay, or get their defaults."""
+    async def configure(self, config: RunConfig, *, only_missing: bool = False) -> None:
+        """Makes the run, or changes the fields that `config` was given; the others stay, or get their defaults.
+
+        `only_missing`: fields that the run has stay as they are, whatever `config` was given.
+        """
         known = await self.config_fields()
-        changes = config.fields(only_set=True)
-        RunConfig.from_fields(known | changes)  # the fields must fit those that stay
+        changes = {} if only_missing else config.fields(only_set=True)
+        RunConfig.from_fields(config.fields() | known | changes)  # the fields must fit those that stay
         # All of them first, since the steps do arithmetic with all: the key may be of an older version, or by hand.
         await self.calls.step("configure", "default", *_flat(config.fields()))
-        await self.calls.step("configure", "set", *_flat(changes))
+        if changes:
+            await self.calls.step("configure", "set", *_flat(changes))
 
     async def config(self) -> RunConfig:
         """The run's config. Errors: RunMissing."""

@@ -77,6 +77,7 @@ def _add_flow(add: "commands.AddParser") -> None:
     configure = add("configure", help="make a run, or change its settings")
     for name, field in RunConfig.model_fields.items():
         configure.add_argument(f"--{name.replace('_', '-')}", help=(field.description or "").replace("%", "%%"))
+    configure.add_argument("--only-missing", action="store_true", help="change nothing that the run has already")
     configure.set_defaults(command=commands.configure)
 
 

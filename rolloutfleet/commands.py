@@ -105,7 +105,7 @@ async def configure(settings: BrokerSettings, options: argparse.Namespace) -> in
     given = {name: getattr(options, name) for name in RunConfig.model_fields}
     config = RunConfig.model_validate({name: value for name, value in given.items() if value is not None})
     async with _broker(settings) as broker:
-        await broker.configure(config)
+        await broker.configure(config, only_missing=options.only_missing)
         print(json.dumps((await broker.config()).model_dump(), indent=2))
     return 0
 

@@ -172,6 +172,18 @@ def test_configure_changes_only_what_it_was_given(place: Place, out: Out):
     assert (changed["max_attempts"], changed["n"], changed["sample_concurrency"]) == (2, 2, 200)
 
 
+def test_configure_only_missing_changes_nothing_that_the_run_has(place: Place, out: Out):
+    before = place.do(lambda broker: broker.config())
+    assert main(["configure", "--only-missing", "--n", "4", "--max-attempts", "2"]) == 0
+    assert printed(out) == before.model_dump()
+
+
+def test_configure_only_missing_makes_a_run_that_is_not_there(place: Place, out: Out):
+    place.do(lambda broker: purge_run(broker))
+    assert main(["configure", "--only-missing", "--n", "4"]) == 0
+    assert printed(out)["n"] == 4
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--n", "0"), ("--refill", "sometimes"), ("--sample-concurrency", "many")]
 )
