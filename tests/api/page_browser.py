@@ -83,7 +83,7 @@ async def listening(app: Any, port: int = 0) -> AsyncGenerator[str, None]:
     server = Server(config)
     task = asyncio.create_task(server.serve())
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not server.started:
                 if task.done():
                     await task

@@ -16,7 +16,7 @@ from api.settings import ApiSettings
 from tests.api.served import Served
 from tests.fakes.broker import Fleet, fake_client
 
-PATIENCE = 10
+PATIENCE = 60
 
 
 async def data(parts: AsyncIterator[bytes]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ async def test_a_stream_ends_when_the_service_closes(served: Served):
     parts = stream(served.service.publisher, None)
     await data(parts)
     served.service.publisher.close()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         left = [part async for part in parts]
     assert left == []
 

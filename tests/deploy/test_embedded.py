@@ -32,7 +32,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def until(fact: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < deadline, "waited in vain"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 FAST = ("--no-live", "--train-seconds", "0", "--batch", "5", "--n", "4", "--speed", "5000")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
 

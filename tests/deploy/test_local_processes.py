@@ -13,7 +13,7 @@ from deploy.local.live import Speed
 from deploy.local.process import MOST_DEATHS, Child, ChildFailed, Command
 from deploy.local.screen import Screen
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 # Modules of the standard library that make good children: one serves until it is ended, the others end by themselves.
 SERVES = Command("server", "http.server", ("--bind", "127.0.0.1", "0"))
 ENDS = Command("poem", "this")

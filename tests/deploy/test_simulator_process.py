@@ -18,7 +18,7 @@ from deploy.simulator.cli import main
 PROGRAM = "import sys; from deploy.simulator.cli import main; sys.exit(main(sys.argv[1:]))"
 ROOT = Path(__file__).parents[2]
 ENDLESS: dict[str, Any] = {"input_ids": [1], "sampling_params": {"max_new_tokens": 20_000, "ignore_eos": True}}
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @asynccontextmanager

@@ -43,7 +43,7 @@ async def expect_recycled(trainer: Trainer, broker: Broker) -> None:
     """Nothing is handed out; the same group, generated again, is."""
     assert await trainer.take(1, timeout=0) == []
     assert await InstantWorker(broker).step() == ["a"]
-    (taken,) = await trainer.take(1, timeout=5)
+    (taken,) = await trainer.take(1, timeout=60)
     assert (taken.id, taken.recycled) == ("a", 1)
     await trainer.ack([taken])
 

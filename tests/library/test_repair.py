@@ -57,7 +57,7 @@ async def test_a_fleet_at_work_is_left_alone_while_it_works(client: redis.asynci
     async def train() -> None:
         async with Trainer.connect(redis_url, run, "rank-0") as trainer:
             while len(trained) < len(wanted):
-                groups = await trainer.take(10, timeout=10)
+                groups = await trainer.take(10, timeout=60)
                 await trainer.ack(groups)
                 trained.extend(each.id for each in groups)
 

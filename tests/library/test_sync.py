@@ -76,7 +76,7 @@ def interrupt(call: Callable[[], object]) -> None:
 def test_groups_are_submitted_taken_and_acked(trainer: SyncTrainer, fleet: Somewhere):
     assert trainer.submit([group("a"), group("a")], max_queued=5) == ["queued", "known"]
     assert fleet.work() == ["a"]
-    groups = trainer.take(5, timeout=5)
+    groups = trainer.take(5, timeout=60)
     assert ids(groups) == ["a"]
     assert trainer.ack(groups) == ["ok"]
     assert trainer.status().stat("acked") == 1
@@ -84,17 +84,17 @@ def test_groups_are_submitted_taken_and_acked(trainer: SyncTrainer, fleet: Somew
 
 def test_a_batch_is_acked_when_its_block_ends_well(trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("a", "b", "c")
-    with trainer.batch(2, version=4, timeout=5) as batch:
+    with trainer.batch(2, version=4, timeout=60) as batch:
         assert (ids(batch.groups), batch.staleness) == (["a", "b"], [4, 4])
-    with trainer.batch(1, timeout=5) as rest:
+    with trainer.batch(1, timeout=60) as rest:
         assert ids(rest.groups) == ["c"]
 
 
 def test_a_batch_whose_block_raises_comes_again(trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("a")
-    with pytest.raises(RuntimeError, match="out of memory"), trainer.batch(1, timeout=5):
+    with pytest.raises(RuntimeError, match="out of memory"), trainer.batch(1, timeout=60):
         raise RuntimeError("out of memory")
-    with trainer.batch(1, timeout=5) as batch:
+    with trainer.batch(1, timeout=60) as batch:
         assert ids(batch.groups) == ["a"]
 
 
@@ -105,14 +105,14 @@ def test_a_batch_that_is_not_filled_in_time_is_a_timeout(trainer: SyncTrainer):
 
 def test_results_come_in_the_order_asked(trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("b", "a")
-    assert ids(trainer.generate([group("a"), group("b")], timeout=5)) == ["a", "b"]
+    assert ids(trainer.generate([group("a"), group("b")], timeout=60)) == ["a", "b"]
 
 
 def test_a_group_is_recycled(trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("a")
-    assert trainer.recycle(trainer.take(1, timeout=5)[0]) == "ok"
+    assert trainer.recycle(trainer.take(1, timeout=60)[0]) == "ok"
     assert fleet.work() == ["a"]
-    assert trainer.ack(trainer.take(1, timeout=5)) == ["ok"]
+    assert trainer.ack(trainer.take(1, timeout=60)) == ["ok"]
 
 
 def test_a_step_that_blocks_its_thread_loses_nothing_to_another_rank(
@@ -123,7 +123,7 @@ def test_a_step_that_blocks_its_thread_loses_nothing_to_another_rank(
     with (
         SyncTrainer.connect(redis_url, run, "rank-1", idle_seconds=idle) as first,
         SyncTrainer.connect(redis_url, run, "rank-2", idle_seconds=idle) as second,
-        first.batch(1, timeout=5),
+        first.batch(1, timeout=60),
     ):
         time.sleep(3 * idle)
         assert second.take(1, timeout=0) == []
@@ -132,29 +132,29 @@ def test_a_step_that_blocks_its_thread_loses_nothing_to_another_rank(
 def test_what_was_held_at_the_end_comes_again(redis_url: str, run: str, trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("a")
     with SyncTrainer.connect(redis_url, run, "rank-1") as first:
-        assert ids(first.take(1, timeout=5)) == ["a"]
-    with SyncTrainer.connect(redis_url, run, "rank-1") as again, again.batch(1, timeout=5) as batch:
+        assert ids(first.take(1, timeout=60)) == ["a"]
+    with SyncTrainer.connect(redis_url, run, "rank-1") as again, again.batch(1, timeout=60) as batch:
         assert ids(batch.groups) == ["a"]
 
 
 def test_ctrl_c_ends_a_wait_and_the_trainer_goes_on(trainer: SyncTrainer, fleet: Somewhere):
     interrupt(lambda: trainer.take(1))
     fleet.complete("a")
-    assert trainer.ack(trainer.take(1, timeout=5)) == ["ok"]
+    assert trainer.ack(trainer.take(1, timeout=60)) == ["ok"]
 
 
 def test_ctrl_c_while_a_batch_fills_keeps_what_it_had(trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("a")
     interrupt(trainer.batch(2).__enter__)
-    with trainer.batch(1, timeout=5) as batch:
+    with trainer.batch(1, timeout=60) as batch:
         assert ids(batch.groups) == ["a"]
 
 
 def test_ctrl_c_in_a_step_gives_its_batch_again(trainer: SyncTrainer, fleet: Somewhere):
     fleet.complete("a")
-    with pytest.raises(KeyboardInterrupt), trainer.batch(1, timeout=5):
+    with pytest.raises(KeyboardInterrupt), trainer.batch(1, timeout=60):
         raise KeyboardInterrupt
-    with trainer.batch(1, timeout=5) as batch:
+    with trainer.batch(1, timeout=60) as batch:
         assert ids(batch.groups) == ["a"]
 
 

@@ -148,7 +148,7 @@ async def test_take_gives_nothing_once_its_time_is_up(trainer: Trainer):
 
 
 async def test_take_waits_for_the_next_group(trainer: Trainer, broker: Broker):
-    taking = asyncio.create_task(trainer.take(1, timeout=10))
+    taking = asyncio.create_task(trainer.take(1, timeout=60))
     await complete(broker, "a")
     assert ids(await taking) == ["a"]
     await train_on_all(trainer)
@@ -179,7 +179,7 @@ async def test_a_batch_is_exactly_as_large_as_asked_and_leaves_the_surplus_to_ot
 async def test_a_batch_is_filled_as_groups_complete(trainer: Trainer, redis_url: str, run: str):
     async with working(redis_url, run):
         await trainer.submit(ledger(30))
-        async with trainer.batch(30, timeout=10) as batch:
+        async with trainer.batch(30, timeout=60) as batch:
             assert len(batch) == 30
 
 
@@ -187,7 +187,7 @@ async def test_a_batch_larger_than_the_window_is_filled(trainer: Trainer, broker
     await broker.configure(RunConfig(sample_concurrency=4))
     async with working(redis_url, run):
         await trainer.submit(ledger(20))
-        async with trainer.batch(20, timeout=10) as batch:
+        async with trainer.batch(20, timeout=60) as batch:
             assert sorted(ids(list(batch))) == sorted(each.id for each in ledger(20))
 
 
@@ -240,7 +240,7 @@ async def test_a_batch_whose_filling_is_cancelled_keeps_what_it_had(trainer: Tra
     await until(lambda: _is_taken(trainer))
     filling.cancel()
     await asyncio.wait([filling])
-    async with trainer.batch(1, timeout=5) as batch:
+    async with trainer.batch(1, timeout=60) as batch:
         assert ids(list(batch)) == ["a"]
 
 
@@ -279,7 +279,7 @@ async def test_a_recycled_group_is_generated_again_and_not_handed_out_meanwhile(
     assert await trainer.recycle(stale) == "ok"
     assert await trainer.take(1, timeout=0) == []
     await InstantWorker(broker, version=2).step()
-    async with trainer.batch(1, timeout=5) as batch:
+    async with trainer.batch(1, timeout=60) as batch:
         assert (batch.groups[0].versions, batch.groups[0].recycled) == ((2, 2), 1)
 
 
@@ -312,7 +312,7 @@ async def test_two_trainers_share_a_run_and_train_on_each_group_once(broker: Bro
     async def rank(consumer: str) -> None:
         async with Trainer.connect(redis_url, run, consumer) as trainer:
             for _ in range(5):
-                async with trainer.batch(4, timeout=10) as batch:
+                async with trainer.batch(4, timeout=60) as batch:
                     trained.extend(ids(list(batch)))
 
     fleet = Fleet(broker)

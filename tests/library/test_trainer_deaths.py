@@ -32,14 +32,14 @@ async def die_with(url: str, run: str, consumer: str, *expected: str) -> None:
 async def test_a_consumer_that_comes_again_is_first_given_what_it_held(broker: Broker, redis_url: str, run: str):
     await complete(broker, "a", "b", "c")
     await die_with(redis_url, run, "rank-0", "a", "b")
-    async with Trainer.connect(redis_url, run, "rank-0") as again, again.batch(3, timeout=5) as batch:
+    async with Trainer.connect(redis_url, run, "rank-0") as again, again.batch(3, timeout=60) as batch:
         assert ids(batch.groups) == ["a", "b", "c"]
 
 
 async def test_what_a_consumer_held_is_given_again_over_many_pages(broker: Broker, redis_url: str, run: str):
     await complete(broker, *(f"g{index}" for index in range(99)))
     await complete_more(broker, redis_url, run, 450)
-    async with Trainer.connect(redis_url, run, "rank-0") as again, again.batch(450, timeout=5) as batch:
+    async with Trainer.connect(redis_url, run, "rank-0") as again, again.batch(450, timeout=60) as batch:
         assert len(set(ids(batch.groups))) == 450
 
 
@@ -61,7 +61,7 @@ async def test_a_gap_in_what_a_consumer_held_hides_nothing_behind_it(
     await die_with(redis_url, run, "rank-0", "a", "b", "c", "d", "e")
     first = (await broker.take("rank-0", 1, "0"))[1][0]
     await broker.client.xdel(broker.keys.named("completed"), first.entry)
-    async with Trainer.connect(redis_url, run, "rank-0") as again, again.batch(4, timeout=5) as batch:
+    async with Trainer.connect(redis_url, run, "rank-0") as again, again.batch(4, timeout=60) as batch:
         assert ids(batch.groups) == ["b", "c", "d", "e"]
     await broker.client.unlink(broker.keys.group("a"), broker.keys.samples("a", first.born))
 
@@ -98,7 +98,7 @@ async def test_what_a_consumer_held_that_is_gone_is_taken_over_after_its_time(br
     await complete(broker, "a")
     await die_with(redis_url, run, "rank-0", "a")
     other = Trainer.connect(redis_url, run, "rank-1", idle_seconds=IDLE)
-    async with other, other.batch(1, timeout=10) as batch:
+    async with other, other.batch(1, timeout=60) as batch:
         assert ids(batch.groups) == ["a"]
 
 
@@ -108,11 +108,11 @@ async def test_what_a_consumer_held_that_is_gone_is_found_behind_much_that_a_liv
     await complete(broker, *(f"g{index}" for index in range(50)), "a")
     async with (
         Trainer.connect(redis_url, run, "rank-0", idle_seconds=IDLE) as trainer,
-        trainer.batch(50, timeout=10),
+        trainer.batch(50, timeout=60),
         Trainer.connect(redis_url, run, "rank-1", idle_seconds=IDLE) as other,
     ):
         await die_with(redis_url, run, "rank-2", "a")
-        async with other.batch(1, timeout=10) as batch:
+        async with other.batch(1, timeout=60) as batch:
             assert ids(batch.groups) == ["a"]
 
 
@@ -122,13 +122,13 @@ async def test_what_a_consumer_that_somebody_deleted_held_is_adopted_at_the_next
     await complete(broker, "a", "b")
     await die_with(redis_url, run, "rank-0", "a", "b")
     await broker.client.xgroup_delconsumer(broker.keys.named("completed"), "trainer", "rank-0")
-    async with Trainer.connect(redis_url, run, "rank-1") as trainer, trainer.batch(2, timeout=5) as batch:
+    async with Trainer.connect(redis_url, run, "rank-1") as trainer, trainer.batch(2, timeout=60) as batch:
         assert ids(batch.groups) == ["a", "b"]
 
 
 async def test_a_trainer_goes_on_after_somebody_deleted_the_stream(broker: Broker, redis_url: str, run: str):
     async with Trainer.connect(redis_url, run, "rank-0") as trainer:
-        taking = asyncio.create_task(trainer.take(1, timeout=10))
+        taking = asyncio.create_task(trainer.take(1, timeout=60))
         await broker.client.unlink(broker.keys.named("completed"))
         await complete(broker, "a")
         groups = await taking

@@ -61,7 +61,7 @@ async def test_a_group_whose_take_was_executed_and_never_answered_is_handed_out_
         assert await trainer.take(1, timeout=0) == []
         await complete(broker, "a", "b")
         proxy.drop_replies(1, only=only("take"))
-        async with trainer.batch(2, timeout=10) as batch:
+        async with trainer.batch(2, timeout=60) as batch:
             assert sorted(ids(batch.groups)) == ["a", "b"]
     assert proxy.dropped == 1
 
@@ -73,7 +73,7 @@ async def test_a_take_that_gave_up_is_made_good_by_the_next_one(broker: Broker, 
         proxy.drop_replies(1, only=only("take"))
         with pytest.raises(BrokerUnavailable):
             await trainer.take(1)
-        async with trainer.batch(1, timeout=10) as batch:
+        async with trainer.batch(1, timeout=60) as batch:
             assert ids(batch.groups) == ["a"]
 
 
@@ -86,7 +86,7 @@ async def test_a_group_whose_samples_never_arrived_is_handed_out_by_the_next_tak
         proxy.drop_replies(1, only=b"HGETALL")
         with pytest.raises(BrokerUnavailable):
             await trainer.take(1)
-        async with trainer.batch(1, timeout=10) as batch:
+        async with trainer.batch(1, timeout=60) as batch:
             assert ids(batch.groups) == ["a"]
 
 
@@ -96,9 +96,9 @@ async def test_an_ack_that_was_executed_and_never_answered_is_not_trained_on_aga
     async with Trainer.connect(proxy.url, run, "rank-0", retry_seconds=0.01) as trainer:
         await complete(broker, "a", "b")
         with pytest.raises(BrokerUnavailable):
-            async with trainer.batch(1, timeout=10):
+            async with trainer.batch(1, timeout=60):
                 proxy.drop_replies(1, only=only("ack"))
-        async with trainer.batch(1, timeout=10) as batch:
+        async with trainer.batch(1, timeout=60) as batch:
             assert ids(batch.groups) == ["b"]
 
 
@@ -106,7 +106,7 @@ async def test_an_ack_that_did_not_get_through_is_made_good_by_the_next_take(bro
     async with Trainer.connect(proxy.url, run, "rank-0", retry_seconds=0.01) as trainer:
         await complete(broker, "a")
         with pytest.raises(BrokerUnavailable):
-            async with trainer.batch(1, timeout=10):
+            async with trainer.batch(1, timeout=60):
                 await proxy.refuse(True)
         await proxy.refuse(False)
         assert (await trainer.take(1, timeout=0), (await trainer.status()).stat("acked")) == ([], 1)
@@ -129,7 +129,7 @@ async def test_with_replies_lost_all_the_time_each_group_is_trained_on_once(brok
     async with Trainer.connect(proxy.url, run, "rank-0", retry_seconds=10) as trainer:
         proxy.drop_replies(probability=0.2)
         for _ in range(10):
-            async with trainer.batch(3, timeout=20) as batch:
+            async with trainer.batch(3, timeout=60) as batch:
                 trained += ids(batch.groups)
     assert proxy.dropped > 1
     assert sorted(trained) == sorted(wanted)
@@ -137,7 +137,7 @@ async def test_with_replies_lost_all_the_time_each_group_is_trained_on_once(brok
 
 async def test_connections_that_the_server_cuts_are_made_again(broker: Broker, redis_url: str, run: str):
     async with Trainer.connect(redis_url, run, "rank-0") as trainer:
-        taking = asyncio.create_task(trainer.take(1, timeout=10))
+        taking = asyncio.create_task(trainer.take(1, timeout=60))
         await broker.client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await complete(broker, "a")
         groups = await taking
@@ -197,11 +197,11 @@ async def test_what_a_trainer_holds_is_its_own_still_after_a_restart_of_the_serv
 ):
     await complete(own_broker, "a", "b", "c")
     async with Trainer.connect(server.url, RUN, "rank-0", retry_seconds=20) as trainer:
-        async with trainer.batch(2, timeout=10) as held:
+        async with trainer.batch(2, timeout=60) as held:
             server.kill()
             await asyncio.to_thread(server.start)
         assert ids(held.groups) == ["a", "b"]
-        async with trainer.batch(1, timeout=10) as batch:
+        async with trainer.batch(1, timeout=60) as batch:
             assert ids(batch.groups) == ["c"]
     assert await own_broker.queued() == 0
 
@@ -215,7 +215,7 @@ async def test_an_outage_longer_than_the_idle_time_takes_nothing_from_a_consumer
         Proxy("127.0.0.1", valkey.port) as farther,
         Trainer.connect(farther.url, run, "rank-0", idle_seconds=idle) as trainer,
         Trainer.connect(proxy.url, run, "rank-1", idle_seconds=idle) as other,
-        trainer.batch(1, timeout=10),
+        trainer.batch(1, timeout=60),
     ):
         await proxy.refuse(True)
         await farther.refuse(True)

@@ -17,6 +17,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that, without a hint, look for themselves later than any test waits."""
+    monkeypatch.setattr("worker.hints.BLOCK_SECONDS", 600)
+    monkeypatch.setattr("rolloutfleet.redis.BLOCK_SECONDS", 600)
+
+
+@pytest.fixture
 async def engine() -> AsyncIterator[FakeEngine]:
     async with FakeEngine() as fake:
         yield fake
