@@ -23,6 +23,7 @@ SLICE_BYTES = 2**20  # of prompt groups in one call: a script blocks the server 
 
 type Submitted = Literal["queued", "known", "done"]
 type Put = Literal["stored", "had", "gone"]
+type Kept = Literal["kept", "lost"]
 type Completed = Literal["ok", "missing", "lost", "gone"]
 type Released = Literal["ok", "dead", "lost"]
 type Release = Literal["free", "fail", "reject"]
@@ -58,6 +59,15 @@ class Finished:
     index: int
     data: bytes
     prompt: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The first tokens of a sample that is not finished, in its wire form with the finish `abort`."""
+
+    token: str
+    index: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,26 @@ class Broker:
     async def _put_when_full(self, sample: Finished) -> Put:
         answer = await self.calls.step("put", sample.id, sample.born, sample.index, sample.data)
         return answer.decode()
+
+    async def keep(self, partials: Sequence[Begun]) -> list[Kept]:
+        """Stores what unfinished samples have so far, in one round trip; a word for each, none if memory is full."""
+        of_token: dict[str, list[Begun]] = {}
+        for partial in partials:
+            of_token.setdefault(partial.token, []).append(partial)
+        slices = [list(some) for begun in of_token.values() for some in batched(begun, SLICE)]
+        commands = [await self._keep_command(some) for some in slices]
+        answers = await self.calls.transaction(commands) or []
+        words = {id(it): word.decode() for some, word in zip(slices, answers, strict=False) for it in some}
+        return [words[id(partial)] for partial in partials if words]
+
+    async def _keep_command(self, partials: Sequence[Begun]) -> list[Arg]:
+        fields = [part for partial in partials for part in (partial.index, partial.data)]
+        return await self.calls.command("keep", partials[0].token, *fields)
+
+    async def partials(self, group_id: str, born: str) -> dict[int, bytes]:
+        """The first tokens of an incarnation's unfinished samples, by index."""
+        (flat,) = await self.calls.read([["HGETALL", self.keys.partial(group_id, born)]])
+        return {int(index): data for index, data in as_dict(flat).items()}
 
     async def samples(self, group_id: str, born: str) -> tuple[dict[int, bytes], bytes | None]:
         """The stored samples of an incarnation by index, and its prompt ids (raw int32) if they were kept."""
@@ -317,6 +347,7 @@ def _put_words(samples: Sequence[Finished], answers: Iterator[Any]) -> list[tupl
 
 
 def _grant(flat: Sequence[Any]) -> Grant:
-    token, group_id, born, n, attempt, text, indices = flat
+    token, group_id, born, n, attempt, text, indices, unfinished = flat
     stored = frozenset(int(index) for index in indices if index != b"prompt")
-    return Grant(token.decode(), group_id.decode(), born.decode(), int(n), int(attempt), text, stored)
+    begun = frozenset(map(int, unfinished))
+    return Grant(token.decode(), group_id.decode(), born.decode(), int(n), int(attempt), text, stored, begun)

@@ -65,6 +65,10 @@ class Keys:
         """HASH: index -> finished sample (binary) of one incarnation; `prompt` -> prompt ids as rendered."""
         return f"{self.prefix}samples:{group_id}:{born}"
 
+    def partial(self, group_id: str, born: str) -> str:
+        """HASH: index -> the first tokens of a sample that is not finished (binary), of one incarnation."""
+        return f"{self.prefix}partial:{group_id}:{born}"
+
 
 def run_of(config_key: str) -> str:
     """The run whose config this key is."""

@@ -19,6 +19,7 @@ STEPS = (
     "claim",
     "heartbeat",
     "put",
+    "keep",
     "complete",
     "release",
     "drop",

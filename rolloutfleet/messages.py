@@ -303,7 +303,10 @@ def unpack_array(packed: Mapping[str, Any]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A claimed group: the right to work on it until the lease ends. `stored`: indices that are finished already."""
+    """A claimed group: the right to work on it until the lease ends.
+
+    `stored`: indices that are finished already; `begun`: those of which an earlier holder left the first tokens.
+    """
 
     token: str
     id: str
@@ -312,6 +315,7 @@ class Grant:
     attempt: int
     text: bytes
     stored: frozenset[int]
+    begun: frozenset[int] = frozenset()
 
     @property
     def missing(self) -> list[int]:

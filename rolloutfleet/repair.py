@@ -18,7 +18,7 @@ class Repaired:
 
     groups: int  # were in no list, lease or stream: first in `again` now
     leases: int  # leases without a grant, grants without a lease: taken away
-    samples: int  # sample keys of incarnations that are over: freed
+    samples: int  # keys of samples, finished or partial, of incarnations that are over: freed
     entries: int  # stream entries of deleted consumers: pending at `consumer` now
 
 
@@ -67,10 +67,11 @@ async def _queued(broker: Broker) -> set[str]:
 
 async def _free_samples(broker: Broker) -> int:
     freed = 0
-    start = len(broker.keys.prefix + "samples:")
-    async for keys in _scan(broker, "samples:*"):
-        pairs = [part for key in keys for part in key.decode()[start:].rsplit(":", 1)]
-        freed += await broker.calls.step("repair_samples", *pairs)
+    for kind in ("samples:", "partial:"):
+        start = len(broker.keys.prefix + kind)
+        async for keys in _scan(broker, f"{kind}*"):
+            pairs = [part for key in keys for part in key.decode()[start:].rsplit(":", 1)]
+            freed += await broker.calls.step("repair_samples", *pairs)
     return freed
 
 

@@ -5,7 +5,8 @@
 -- KEYS the run's keys (parts/keys.lua)
 -- ARGV worker, base (token of this claim; the grants are base/0 .. base/k-1), k (0: only say why)
 --
--- {reason, grant, ...} with grant = {token, id, born, n, attempt, text, indices of the stored samples}
+-- {reason, grant, ...} with grant = {token, id, born, n, attempt, text, indices of the stored samples, indices of
+-- samples of which there are only the first tokens}
 -- "open"      and grants: the caller holds them until the lease's deadline. A base that was granted before gets the
 --             same grants again, extended. Otherwise nothing is granted, because of
 -- "no_run" no config; "gone" the worker is barred; "draining" it was told to drain; "paused", "no_capacity",
@@ -24,7 +25,8 @@ local now = run_clock(cfg.lease_ms)
 local function answer(token, id, group)
   redis.call('ZADD', leases, math.min(now + cfg.lease_ms, group.hard), id)
   local indices = redis.call('HKEYS', samples_key(id, group.born))
-  return {token, id, group.born, group.n, group.attempts, group.text, indices}
+  local begun = redis.call('HKEYS', partial_key(id, group.born))
+  return {token, id, group.born, group.n, group.attempts, group.text, indices, begun}
 end
 
 local function grant(token, found)

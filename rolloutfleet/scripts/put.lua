@@ -12,10 +12,15 @@ local id, born, index, sample = unpack(ARGV)
 local key, samples = group_key(id), samples_key(id, born)
 local group = read(key)
 if group.born ~= born or redis.call('ZSCORE', trained, id) then
-  redis.call('UNLINK', samples)
+  free_samples(id, born)
   return 'gone'
 end
 local is_new = not index or redis.call('HSETNX', samples, index, sample) == 1
+for _, begun in ipairs(redis.call('HKEYS', partial_key(id, born))) do
+  if redis.call('HEXISTS', samples, begun) == 1 then
+    redis.call('HDEL', partial_key(id, born), begun) -- the finished sample takes the place of its beginning
+  end
+end
 
 -- Counted with HLEN, never by decrement: a call that is executed twice changes nothing.
 local left = group.n - stored(id, born)

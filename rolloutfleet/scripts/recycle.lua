@@ -33,7 +33,7 @@ elseif at_limit then
   return 'dead'
 end
 
-redis.call('UNLINK', samples_key(id, born))
+free_samples(id, born)
 redis.call('HDEL', key, 'entry', 'by')
 redis.call('HSET', key, 'born', new_born(), 'left', group.n, 'attempts', 0, 'recycled', group.recycled + 1)
 redis.call('RPUSH', prompts, '@' .. id)

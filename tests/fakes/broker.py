@@ -227,7 +227,7 @@ class Fleet:
             await self.finish(*grants)
             await self.ack_all()
         await self.ack_all()
-        assert not [name for name in await self.names() if name.startswith(("group:", "samples:"))]
+        assert not [name for name in await self.names() if name.startswith(("group:", "samples:", "partial:"))]
 
     async def ack_all(self) -> None:
         """Everything in the stream is acked, whoever holds it."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rolloutfleet.broker import Claim, Entry, Finished
+from rolloutfleet.broker import Begun, Claim, Entry, Finished
 from rolloutfleet.messages import Grant
 from rolloutfleet.repair import repair
 from tests.fakes.broker import Fleet
@@ -166,6 +166,12 @@ class Executor:
 
         id, born = self.names.id(grant.id), self.names.borns[grant.born]
         return await self.step("put", send, id, born, index, value)
+
+    async def keep(self, token: str, index: int, value: str) -> None:
+        async def send() -> str:
+            return (await self.fleet.broker.keep([Begun(token, index, value.encode())]))[0]
+
+        await self.step("keep", send, token, index, value)
 
     async def complete(self, grant: Grant, rewards: tuple[str | None, ...]) -> str:
         async def send() -> str:

@@ -195,6 +195,15 @@ class FleetMachine(RuleBasedStateMachine):
         """Also of those who lost theirs: zombies know nothing of it."""
         return data.draw(st.sampled_from((self.live() if is_live else []) or self.grants))
 
+    @precondition(lambda self: self.live() or self.is_rare())
+    @rule(data=st.data(), index=st.integers(0, 3))
+    def keep(self, data: st.DataObject, index: int) -> None:
+        """Also of samples that are finished, of groups that are lost, and of indices that the group does not have."""
+        if self.grants:
+            token = self.draw_grant(data, is_live=True).token
+            value = f"{token}~{len(self.sent)}"
+            self.do(self.send(lambda: self.executor.keep(token, index, value)))
+
     async def put_one(self, grant: Grant, index: int) -> None:
         value = f"{grant.token}#{len(self.sent)}"
         word = await self.send(lambda: self.executor.put(grant, index, value))
@@ -405,7 +414,7 @@ class FleetMachine(RuleBasedStateMachine):
             if not self.model.groups and not self.model.prompts:
                 break
         model = self.model
-        left = (model.groups, model.prompts, model.again, model.leases, model.samples, model.completed)
+        left = (model.groups, model.prompts, model.again, model.leases, model.samples, model.partials, model.completed)
         assert not any(left), f"no rest: {model}"
         assert await self.executor.fleet.names() <= I5
 

@@ -29,6 +29,7 @@ class Raw:
     grants: dict[str, str]
     outstanding: int
     samples: dict[tuple[str, str], dict[int, str]]
+    partials: dict[tuple[str, str], dict[int, str]]
     completed: list[tuple[str, dict[str, bytes]]]
     pending: dict[str, str]
     delivered: str
@@ -44,6 +45,7 @@ async def read(fleet: Fleet) -> Raw:
     keys = sorted(await fleet.names())
     groups = [name.removeprefix("group:") for name in keys if name.startswith("group:")]
     samples = [name.removeprefix("samples:").rsplit(":", 1) for name in keys if name.startswith("samples:")]
+    partials = [name.removeprefix("partial:").rsplit(":", 1) for name in keys if name.startswith("partial:")]
     stream = fleet.key("completed")
     has_stream = "completed" in keys
     pipe = fleet.client.pipeline(transaction=False)
@@ -62,6 +64,8 @@ async def read(fleet: Fleet) -> Raw:
         pipe.hgetall(fleet.broker.keys.group(group_id))
     for group_id, born in samples:
         pipe.hgetall(fleet.broker.keys.samples(group_id, born))
+    for group_id, born in partials:
+        pipe.hgetall(fleet.broker.keys.partial(group_id, born))
     found = await pipe.execute()
     prompts, leases, again, done, draining, barred, outstanding, hints, grants, capacity, completed, dead = found[:12]
     hashes = found[12:]
@@ -74,10 +78,8 @@ async def read(fleet: Fleet) -> Raw:
         leases={member.decode(): score for member, score in leases},
         grants={token.decode(): group_id.decode() for token, group_id in grants.items()},
         outstanding=int(outstanding or 0),
-        samples={
-            (group_id, born): {int(index): value.decode() for index, value in found.items() if index != b"prompt"}
-            for (group_id, born), found in zip(samples, hashes[len(groups) :], strict=True)
-        },
+        samples=by_incarnation(samples, hashes[len(groups) : len(groups) + len(samples)]),
+        partials=by_incarnation(partials, hashes[len(groups) + len(samples) :]),
         completed=[(entry.decode(), text_keys(fields)) for entry, fields in completed],
         pending=pending,
         delivered=delivered,
@@ -88,6 +90,13 @@ async def read(fleet: Fleet) -> Raw:
         barred=barred,
         hints=hints,
     )
+
+
+def by_incarnation(names: list[list[str]], hashes: list[dict[bytes, bytes]]) -> dict[tuple[str, str], dict[int, str]]:
+    return {
+        (group_id, born): {int(index): value.decode() for index, value in found.items() if index != b"prompt"}
+        for (group_id, born), found in zip(names, hashes, strict=True)
+    }
 
 
 async def read_consumers(fleet: Fleet) -> tuple[str, dict[str, str]]:
@@ -169,7 +178,15 @@ class Names:
                 self.ids.setdefault(theirs.id, ours.id)
             self.pair(ours.id, theirs.born, ours.born)
         grants = tuple(
-            Grant(it.token, self.id(it.id), self.borns[it.born], it.n, it.attempt, tuple(sorted(it.stored)))
+            Grant(
+                it.token,
+                self.id(it.id),
+                self.borns[it.born],
+                it.n,
+                it.attempt,
+                tuple(sorted(it.stored)),
+                tuple(sorted(it.begun)),
+            )
             for it in claim.grants
             if it.born in self.borns
         )
@@ -185,15 +202,20 @@ def translate(raw: Raw, names: Names, model: Broker) -> Broker:
         leases=sorted_map({names.id(id): "live" if end > LONG_AGO else "expired" for id, end in raw.leases.items()}),
         grants=sorted_map({token: names.id(id) for token, id in raw.grants.items()}),
         outstanding=raw.outstanding,
-        samples=sorted_map(
-            {(names.id(id), names.borns.get(born, "?")): sorted_map(found) for (id, born), found in raw.samples.items()}
-        ),
+        samples=named(raw.samples, names),
+        partials=named(raw.partials, names),
         completed=tuple(entry(name, fields, raw, names) for name, fields in raw.completed),
         done=frozenset(names.id(member.decode()) for member in raw.done),
         dead=frozenset(names.letters[name] for name, _ in raw.dead),
         capacity=sorted_map({name: int(slots) for name, slots in raw.capacity.items()}),
         draining=frozenset(member.decode() for member in raw.draining),
         barred=frozenset(member.decode() for member in raw.barred),
+    )
+
+
+def named(found: dict[tuple[str, str], dict[int, str]], names: Names) -> Map[Any, Any]:
+    return sorted_map(
+        {(names.id(id), names.borns.get(born, "?")): sorted_map(values) for (id, born), values in found.items()}
     )
 
 

@@ -40,10 +40,12 @@ def run_on_a_server(examples: int) -> None:
         run(OnServer, examples)
 
 
+@pytest.mark.timeout(600)
 def test_the_steps_do_what_their_specification_says():
     run(OnFakeredis, examples=80)
 
 
+@pytest.mark.timeout(600)
 def test_a_real_server_does_what_the_specification_says():
     run_on_a_server(examples=50)
 

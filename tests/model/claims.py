@@ -14,7 +14,7 @@ SKIPS = 64
 
 
 class Grant(NamedTuple):
-    """What a worker gets with a lease. `stored` are the indices of the samples that are finished."""
+    """What a worker gets with a lease. `stored` and `begun` are indices: of finished samples, and of partial ones."""
 
     token: str
     id: str
@@ -22,6 +22,7 @@ class Grant(NamedTuple):
     n: int
     attempts: int
     stored: tuple[int, ...]
+    begun: tuple[int, ...] = ()
 
 
 class Claimed(NamedTuple):
@@ -160,4 +161,5 @@ def grant_of(broker: Broker, token: str) -> Grant:
         raise LookupError(f"nobody holds {token}")
     group = parts.group_of(broker, id)
     stored = tuple(broker.stored(id, group.born).each_key())
-    return Grant(token, id, group.born, group.n, group.attempts, stored)
+    begun = tuple(broker.begun(id, group.born).each_key())
+    return Grant(token, id, group.born, group.n, group.attempts, stored, begun)

@@ -139,6 +139,8 @@ def generating(world: World, slot: int, worker: Worker) -> Iterator[Move]:
         what = Call("put", (worker.id, worker.born, index, worker.slot))
         yield from call(world, f"{worker.name} {what}", what, heard_put(slot, worker, index))
         yield from leaving_a_put_undone(world, slot, worker, index)
+        what = Call("keep", (worker.token, index, f"{worker.slot}~"))
+        yield from call(world, f"{worker.name} {what}", what, event="keep")
     complete = Call("complete", (worker.token, worker.id, worker.born, worker.samples))
     event = "hasty" if None in worker.samples else ""
     yield from call(world, f"{worker.name} {complete}", complete, heard_complete(slot, worker), event=event)

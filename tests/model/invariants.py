@@ -93,6 +93,25 @@ def i5_samples(broker: Broker) -> bool:
     return True
 
 
+def i5_partials(broker: Broker) -> bool:
+    """The tokens of an unfinished sample outlive neither their incarnation nor its completion."""
+    for id, born in broker.partials.each_key():
+        group = broker.groups.get(id)
+        if group is None or group.born != born or group.entry is not None:
+            return False
+    return True
+
+
+def i5_finished(step: Step) -> bool:
+    """A step leaves no beginning beside a sample that it finished, and puts none beside one that is finished."""
+    for (id, born), begun in step.after.partials:
+        stored, kept = step.after.stored(id, born), step.before.begun(id, born)
+        is_mine = step.name == "put" and step.arguments[:2] == (id, born)
+        if any(stored.has(index) and (is_mine or kept.get(index) != value) for index, value in begun):
+            return False
+    return True
+
+
 def i6_leases(broker: Broker) -> bool:
     """Leases, grants and groups with a token are the same."""
     grants = {(token, id) for token, id in broker.grants}
@@ -123,9 +142,21 @@ def i7_samples_stay(step: Step) -> bool:
     return True
 
 
+def i7_beginnings_stay(step: Step) -> bool:
+    """What was kept of an unfinished sample stays until another beginning, or the finished sample, replaces it."""
+    for (id, born), begun in step.before.partials:
+        before, after = step.before.groups.get(id), step.after.groups.get(id)
+        if before is None or after is None or not before.born == after.born == born or after.entry is not None:
+            continue
+        stored, now = step.after.stored(id, born), step.after.begun(id, born)
+        if not all(now.has(index) or stored.has(index) for index in begun.each_key()):
+            return False
+    return True
+
+
 def i8_lost_is_lost(step: Step) -> bool:
-    """A lease that was lost can extend, complete, release and drop nothing."""
-    if step.name in ("complete", "release", "drop"):
+    """A lease that was lost can extend, complete, release, drop and keep nothing."""
+    if step.name in ("complete", "release", "drop", "keep"):
         return step.before.grants.has(step.arguments[0]) or step.after == step.before
     if step.name != "heartbeat":
         return True
@@ -162,10 +193,11 @@ def i10_bounds(broker: Broker) -> bool:
 
 
 OF_A_STATE: tuple[Callable[[Broker], bool], ...] = (
-    i4_one_place, i6_leases, i6_outstanding, i5_samples, i9_rewards, i2_waiting, i10_bounds,
+    i4_one_place, i6_leases, i6_outstanding, i5_samples, i5_partials, i9_rewards, i2_waiting, i10_bounds,
 )  # fmt: skip
 OF_A_STEP: tuple[Callable[[Step], bool], ...] = (
     i1_window, i1_closed_by_hand, i8_lost_is_lost, i8_a_heartbeat_keeps, i3_done_is_done, i4_no_loss, i7_samples_stay,
+    i5_finished, i7_beginnings_stay,
 )  # fmt: skip
 
 

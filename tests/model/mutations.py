@@ -56,6 +56,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         Scope((2,), PAIR, events=events(noscript=1, expire=1), has_repair=True, exempt=LEFT_TO_REPAIR),
     ),
     Mutation("put.hlen", "I6 outstanding", Scope((3,), TRIPLE, events=events(lose=1))),
+    Mutation("put.partial", "I5 finished", ALONE._replace(events=events(keep=1))),
+    Mutation("keep.owner", "I8 lost is lost", ALONE._replace(events=events(keep=1, expire=1))),
+    Mutation("keep.stored", "I5 finished", ALONE._replace(events=events(keep=1, lose=1))),
+    Mutation("end.partials", "I5 partials", ALONE._replace(events=events(keep=1, reject=1))),
+    Mutation(
+        "complete.partials",
+        "I5 partials",
+        Scope((1,), ONE, events=events(keep=1, noscript=1), has_repair=True, exempt=LEFT_TO_REPAIR),
+    ),
     Mutation("complete.born", "I9 rewards", LATE._replace(events=events(flush=1, lose=1, expire=1), faults=3)),
     Mutation("complete.owner", "I8 lost is lost", ALONE._replace(events=events(expire=1))),
     Mutation(

@@ -70,11 +70,8 @@ def unlease(broker: Broker, id: str) -> Broker:
 def end(broker: Broker, id: str) -> Broker:
     """The group and its samples go, its id is done."""
     group = group_of(broker, id)
-    return unlease(broker, id)._replace(
-        groups=broker.groups.without(id),
-        samples=broker.samples.without((id, group.born)),
-        done=broker.done | {id},
-    )
+    broker = unlink(unlease(broker, id), id, group.born)
+    return broker._replace(groups=broker.groups.without(id), done=broker.done | {id})
 
 
 def bury(broker: Broker, id: str, reason: str) -> Broker:
@@ -98,7 +95,19 @@ def fail(broker: Broker, id: str, reason: str, counts: bool = True) -> Broker:
 
 
 def unlink(broker: Broker, id: str, born: str) -> Broker:
-    return broker._replace(samples=broker.samples.without((id, born)))
+    broker = broker._replace(samples=broker.samples.without((id, born)))
+    return without_partials(broker, id, born) if guard("end.partials") else broker
+
+
+def without_partials(broker: Broker, id: str, born: str) -> Broker:
+    return broker._replace(partials=broker.partials.without((id, born)))
+
+
+def replace_partials(broker: Broker, id: str, born: str, partials: Map[int, str]) -> Broker:
+    """A hash without fields is no key."""
+    if not partials:
+        return without_partials(broker, id, born)
+    return broker._replace(partials=broker.partials.set((id, born), partials))
 
 
 def worker_of(token: str) -> str:

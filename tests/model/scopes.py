@@ -64,6 +64,10 @@ QUICK: dict[str, Scope] = {
     "paused": Scope((1,), ONE, events=events(configure=1, lose=1), configs=(ONE._replace(paused=True),)),
     "flushed": Scope((1,), ONE, events=events(flush=1, lose=1, expire=1)),
     "repaired": Scope((1,), ONE, events=events(repair=1, lose=1, expire=1)),
+    "begun": Scope((1,), ONE, events=events(keep=2, lose=1, expire=1, recycle=1), faults=3),
+    "begun-no-script": Scope(
+        (1,), ONE, events=events(keep=1, noscript=1, expire=1), faults=3, has_repair=True, exempt=LEFT_TO_REPAIR
+    ),
     "no-script": Scope((2,), PAIR, events=events(noscript=1, expire=1), has_repair=True, exempt=LEFT_TO_REPAIR),
     "stream-deleted": Scope(
         (1,), ONE, events=events(delete_stream=1, lose=1, expire=1), has_repair=True, exempt=NO_STREAM

@@ -136,6 +136,8 @@ class Broker(NamedTuple):
     grants: Map[str, str] = Map()
     outstanding: int = 0
     samples: Map[tuple[str, str], Samples] = Map()
+    partials: Map[tuple[str, str], Samples] = Map()
+    """The first tokens of samples that are not finished."""
     completed: tuple[Entry, ...] = ()
     done: frozenset[str] = frozenset()
     dead: frozenset[Letter] = frozenset()
@@ -155,6 +157,9 @@ class Broker(NamedTuple):
 
     def stored(self, id: str, born: str) -> Samples:
         return self.samples.get((id, born)) or Map()
+
+    def begun(self, id: str, born: str) -> Samples:
+        return self.partials.get((id, born)) or Map()
 
 
 def new_run(config: Config, epoch: str) -> Broker:

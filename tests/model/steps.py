@@ -77,11 +77,32 @@ def put(broker: Broker, id: str, born: str, index: int, value: str) -> tuple[Bro
         return parts.unlink(broker, id, born), "gone"
     if group.entry is not None and not guard("put.keep"):
         return parts.unlink(broker, id, born), "gone"
+    if guard("put.partial"):
+        broker = drop_finished(broker, id, born)
     if group.token is not None:
         broker = recount(broker, id, group, is_new)
     if not guard("put.first"):
         is_new = is_new or parts.group_of(broker, id).left != group.left
     return broker, "stored" if is_new else "had"
+
+
+def drop_finished(broker: Broker, id: str, born: str) -> Broker:
+    """A finished sample takes the place of its beginning."""
+    stored = broker.stored(id, born)
+    begun = Map((index, value) for index, value in broker.begun(id, born) if not stored.has(index))
+    return parts.replace_partials(broker, id, born, begun)
+
+
+def keep(broker: Broker, token: str, index: int, value: str) -> tuple[Broker, str]:
+    """The first tokens of a sample for the group's next holder: `kept`, or `lost`."""
+    id = held(broker, token, "keep.owner")
+    if id is None:
+        return broker, "lost"
+    group = parts.group_of(broker, id)
+    if index >= group.n or guard("keep.stored", broker.stored(id, group.born).has(index)):
+        return broker, "kept"
+    begun = broker.begun(id, group.born).set(index, value)
+    return parts.replace_partials(broker, id, group.born, begun), "kept"
 
 
 def set_if_new(broker: Broker, id: str, born: str, index: int, value: str) -> tuple[Broker, bool]:
@@ -112,6 +133,8 @@ def complete(broker: Broker, token: str, id: str, born: str, rewards: tuple[str 
     if guard("complete.n", len(broker.stored(id, group.born)) != group.n):
         return broker, "missing"
     entry = Entry(id, group.born, broker.stream, rewards)
+    if guard("complete.partials"):
+        broker = parts.without_partials(broker, id, group.born)
     broker = parts.update(parts.unlease(broker, id), id, entry=entry.name, by=token)
     return broker._replace(completed=(*broker.completed, entry), again=broker.again - {id}), "ok"
 
@@ -236,10 +259,12 @@ def repair(broker: Broker, consumer: str) -> tuple[Broker, Repaired]:
     stray = [id for id, _ in broker.groups if is_stray(broker, id)]
     grants = Map(pair for pair in broker.grants if broker.leases.has(pair[1]))
     samples = Map(pair for pair in broker.samples if is_of_a_group(broker, *pair[0]))
+    partials = Map(pair for pair in broker.partials if is_of_a_group(broker, *pair[0]))
     orphans = sum(entry.who == ORPHAN for entry in broker.completed)
     after = broker._replace(
         grants=grants,
         samples=samples,
+        partials=partials,
         again=broker.again.union(stray),
         completed=tuple(e._replace(who=consumer) if e.who == ORPHAN else e for e in broker.completed),
     )
@@ -249,7 +274,7 @@ def repair(broker: Broker, consumer: str) -> tuple[Broker, Repaired]:
     return after, Repaired(
         groups=len(stray),
         grants=len(broker.grants) - len(grants),
-        samples=len(broker.samples) - len(samples),
+        samples=len(broker.samples) - len(samples) + len(broker.partials) - len(partials),
         entries=orphans,
         outstanding=abs(after.outstanding - broker.outstanding),
     )
@@ -279,7 +304,7 @@ def trim_done(broker: Broker, id: str) -> tuple[Broker, str]:
 STEPS: dict[str, Callable[..., tuple[Broker, object]]] = {
     step.__name__: step
     for step in (
-        submit, push, claim, heartbeat, put, complete, release, drop, reap, evict, take, ack, recycle,
+        submit, push, claim, heartbeat, put, keep, complete, release, drop, reap, evict, take, ack, recycle,
         requeue_dead, configure, repair, flush, trim_done,
     )
 }  # fmt: skip

@@ -157,7 +157,7 @@ def tokens_in(call: Call) -> tuple[str, ...]:
             return (f"{call.arguments[1]}/0",)
         case "heartbeat":
             return (*call.arguments[1], f"{call.arguments[2]}/0")
-        case "complete" | "release" | "drop":
+        case "complete" | "release" | "drop" | "keep":
             return (call.arguments[0],)
         case _:
             return ()
@@ -205,7 +205,7 @@ def is_remembered(world: World, token: str) -> bool:
 def is_at_rest(world: World) -> bool:
     """Nothing is left to do, and no key but those of I5."""
     broker = world.broker
-    lists = broker.prompts or broker.again or broker.groups or broker.completed or broker.samples
+    lists = broker.prompts or broker.again or broker.groups or broker.completed or broker.samples or broker.partials
     leases = broker.leases or broker.grants or broker.outstanding
     people = any(not worker.is_idle for worker in world.workers) or any(trainer.held for trainer in world.trainers)
     return not (lists or leases or people or world.to_submit or world.late)

@@ -26,7 +26,7 @@ end
 -- The group is over: acked, dropped or dead. `done` refuses a late duplicate, and is bounded by time and number.
 local function forget(id, born, cfg)
   local now = server_ms()
-  redis.call('UNLINK', samples_key(id, born))
+  free_samples(id, born)
   redis.call('UNLINK', group_key(id))
   redis.call('ZADD', done, now, id)
   -- A few at a time: after a week's pause, or with a smaller done_number, a million are due at once.

@@ -11,6 +11,15 @@ local function samples_key(id, born)
   return prefix .. 'samples:' .. id .. ':' .. born
 end
 
+local function partial_key(id, born)
+  return prefix .. 'partial:' .. id .. ':' .. born
+end
+
+-- Frees the samples of an incarnation, and the tokens of those that were never finished; how many keys there were.
+local function free_samples(id, born)
+  return redis.call('UNLINK', samples_key(id, born)) + redis.call('UNLINK', partial_key(id, born))
+end
+
 local function read(key)
   local flat, fields = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do
