@@ -10,6 +10,7 @@ _GATE = {
     Reason.COMPLETED_FULL: "nothing, if the trainer is to set the pace; otherwise fewer GPUs for rollouts would do",
     Reason.NO_PROMPTS: "submit more prompt groups, or sooner",
     Reason.BUSY: "add workers",
+    Reason.PACE: "nothing, while the trainer trains; otherwise look why it publishes nothing, or raise max_staleness",
     Reason.NO_CAPACITY: "start a worker, or set sample_concurrency to a number",
     Reason.PAUSED: "resume the run",
 }

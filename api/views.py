@@ -35,6 +35,8 @@ from rolloutfleet.status import Status, WorkerStatus
 from rolloutfleet.stuck import Verdict, judge
 from rolloutfleet.window import Reason, Window
 
+# Reasons behind which more workers would be given no more work.
+SLACK = (Reason.COMPLETED_FULL, Reason.PACE, Reason.NO_PROMPTS)
 MINUTE, FIVE_MINUTES, FIFTEEN_MINUTES, HOUR = 60.0, 300.0, 900.0, 3600.0
 
 
@@ -231,7 +233,7 @@ def demand_view(book: RunBook, look: Look, settings: ApiSettings) -> tuple[int, 
         slots=sum(worker.slots for worker in able),
         busy_now=_sum(_count(worker.facts.get("busy")) for worker in able),
         busy=history.busy(span),
-        slack=None if shares is None else shares.get("completed_full", 0.0) + shares.get("no_prompts", 0.0),
+        slack=None if shares is None else sum(shares.get(reason, 0.0) for reason in SLACK),
         bounds=settings.bounds,
     )
     return desired_workers(state)

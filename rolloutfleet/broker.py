@@ -263,6 +263,10 @@ class Broker:
 
     # Trainers
 
+    async def begin(self) -> None:
+        """Opens the books of `pace`: a trainer's first call before it takes."""
+        await self.calls.step("begin")
+
     async def take(self, consumer: str, most: int, position: str = ">") -> tuple[str, list[Entry]]:
         """(id of the newest entry in the stream, entries). `position`: ">" new ones, else own pending ones after it."""
         last, *entries = await self.calls.step("take", consumer, most, position)

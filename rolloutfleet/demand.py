@@ -36,7 +36,7 @@ class Demand:
     slots: int  # of these
     busy_now: int | None  # slots in use, as the workers told
     busy: float | None  # slots that were busy on average
-    slack: float | None  # share (0 to 1) of the time behind completed_full or no_prompts
+    slack: float | None  # share (0 to 1) of the time behind completed_full, pace or no_prompts
     bounds: Bounds = Bounds()
 
 
@@ -56,7 +56,7 @@ def _wanted(state: Demand) -> tuple[int, str]:
         return (1, "prompts wait and no worker is there") if state.queued else (0, "nothing is to be done")
     if state.busy is not None and state.slack is not None and state.slack >= _MOSTLY:
         return _shrunk(state, state.busy), f"{_bottleneck(state)}, for most of the time"
-    if state.reason in (Reason.COMPLETED_FULL, Reason.NO_PROMPTS):
+    if state.reason in (Reason.COMPLETED_FULL, Reason.PACE, Reason.NO_PROMPTS):
         return state.workers, f"{_bottleneck(state)}, but not for long enough"
     if state.slots == 0:
         return state.workers, "the workers have no slots yet"
@@ -68,6 +68,7 @@ def _wanted(state: Demand) -> tuple[int, str]:
 def _bottleneck(state: Demand) -> str:
     known = {
         Reason.COMPLETED_FULL: "the trainer is the bottleneck",
+        Reason.PACE: "the trainer sets the pace (max_staleness)",
         Reason.NO_PROMPTS: "no prompt group waits",
     }
     return known.get(state.reason, "the trainer or the producer was the bottleneck")

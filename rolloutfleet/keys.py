@@ -22,7 +22,7 @@ NAMES = (
     "trained",  # ZSET    id -> number of its ack; only where commits are asked for
     "done",  # ZSET    id -> ms; bounded memory of what is over
     "dead",  # STREAM  dead letters: id, reason, attempts, text
-    "state",  # HASH    what the steps keep: epoch, born, seen_at, shift, slots, gate
+    "state",  # HASH    what the steps keep: epoch, born, seen_at, shift, slots, gate, the books of `pace`
     "config",  # HASH    what the user sets: see RunConfig
     "policy",  # HASH    weight version and where the weights lie
     "workers",  # ZSET    worker -> deadline in ms (run clock)

@@ -27,6 +27,7 @@ STEPS = (
     "evict",
     "drain",
     "take",
+    "begin",
     "touch",
     "adopt",
     "ack",

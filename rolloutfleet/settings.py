@@ -51,6 +51,13 @@ class RunConfig(BaseModel):
     retry_cap_seconds: Annotated[float, Field(gt=0, description="Longest delay of a failed group.")] = 60
     max_bytes: Annotated[int, Field(ge=1024, description="Longest prompt group, in bytes of JSON.")] = 8 * 2**20
     recycle_limit: Annotated[int, Field(ge=0, description="How often a group may be recycled.")] = 3
+    max_staleness: Annotated[
+        int | Literal["off"],
+        Field(description="Most weight versions that a group may be behind its trainer; off: no bound."),
+    ] = "off"
+    groups_per_update: Annotated[
+        int, Field(ge=0, description="Groups that the trainer trains on between two weight versions; 0: not said.")
+    ] = 0
     done_seconds: Annotated[float, Field(ge=0, description="How long an id that is over refuses a duplicate.")] = (
         604_800
     )
@@ -68,6 +75,14 @@ class RunConfig(BaseModel):
     def _fits_together(self) -> Self:
         if self.sample_concurrency != "auto" and self.sample_concurrency < 1:
             raise ValueError('sample_concurrency must be at least 1, or "auto"')
+        if self.max_staleness != "off" and self.max_staleness < 0:
+            raise ValueError('max_staleness must be at least 0, or "off"')
+        # Only where both are known: a change of one field is checked together with what the run has.
+        is_whole = {"max_staleness", "groups_per_update"} <= self.model_fields_set
+        if is_whole and self.max_staleness != "off" and not self.groups_per_update:
+            raise ValueError(
+                "max_staleness needs groups_per_update: how many groups the trainer trains on between two versions"
+            )
         if self.retry_cap_seconds < self.retry_seconds:
             raise ValueError("retry_cap_seconds is shorter than retry_seconds: raise it")
         return self

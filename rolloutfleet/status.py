@@ -15,7 +15,7 @@ from rolloutfleet.calls import Arg
 from rolloutfleet.errors import RunMissing
 from rolloutfleet.keys import CONFIGS, Keys, run_of
 from rolloutfleet.settings import RunConfig
-from rolloutfleet.window import Reason, Window
+from rolloutfleet.window import Pace, Reason, Window
 
 type Texts = Mapping[str, str]
 
@@ -42,13 +42,17 @@ class Status:
     again: int
     again_seconds: float | None  # until the first of `again` may be claimed; None: there is none
     dead: int
-    taken: int  # completed groups that a trainer holds
     stats: Texts
     gate: str  # what the last claim was answered
     gate_seconds: float | None  # since when it is answered so
     workers: Sequence[WorkerStatus]
     state: Texts = field(default_factory=dict[str, str])  # what the steps keep: epoch, gate_at, shift
     now_ms: int = 0  # server time of this look
+
+    @property
+    def taken(self) -> int:
+        """Completed groups that a trainer holds."""
+        return self.window.taken
 
     @property
     def queued(self) -> int:
@@ -100,6 +104,7 @@ class Status:
             "outstanding": self.window.outstanding,
             "waiting": self.window.waiting,
             "taken": self.taken,
+            "pace_left": self.window.pace_left,
             "prompts": self.prompts,
             "again": self.again,
             "dead": self.dead,
@@ -152,7 +157,7 @@ def status_of(run: str, answers: Sequence[Any]) -> Status | None:
     now, run_now = server_ms(time), run_ms(time, state.get("shift"))
     taken, _ = trainer_group(groups)
     settings = RunConfig.from_fields(config)
-    window = _window(settings, state, active, int(outstanding or 0), max(0, entries - taken))
+    window = _window(settings, state, active, int(outstanding or 0), max(0, entries - taken), taken)
     return Status(
         run,
         settings,
@@ -161,7 +166,6 @@ def status_of(run: str, answers: Sequence[Any]) -> Status | None:
         again,
         next(((at - run_now) / 1000 for at in as_scores(due).values()), None),
         dead,
-        taken,
         stats,
         state.get("gate", "unknown"),
         (now - int(state["gate_since"])) / 1000 if "gate_since" in state else None,
@@ -171,7 +175,7 @@ def status_of(run: str, answers: Sequence[Any]) -> Status | None:
     )
 
 
-def _window(config: RunConfig, state: Texts, active: int, outstanding: int, waiting: int) -> Window:
+def _window(config: RunConfig, state: Texts, active: int, outstanding: int, waiting: int, taken: int) -> Window:
     samples = config.sample_concurrency
     return Window(
         samples=int(state.get("slots", 0)) if samples == "auto" else samples,
@@ -179,11 +183,21 @@ def _window(config: RunConfig, state: Texts, active: int, outstanding: int, wait
         active=active,
         outstanding=outstanding,
         waiting=waiting,
+        taken=taken,
         refill=config.refill,
         overcommit=config.overcommit,
         open_cap=config.open_cap,
         paused=config.paused,
+        pace=_pace(config, state),
     )
+
+
+def _pace(config: RunConfig, state: Texts) -> Pace | None:
+    """The books as parts/pace.lua reads them."""
+    if config.max_staleness == "off" or not config.groups_per_update:
+        return None
+    updates, trained = (int(state.get(name, 0)) - int(state.get(f"{name}_from", 0)) for name in ("updates", "trained"))
+    return Pace(config.max_staleness, config.groups_per_update, updates, trained)
 
 
 def _workers(deadlines: Any, capacity: Texts, draining: set[str], now: int) -> list[WorkerStatus]:

@@ -12,7 +12,8 @@ from rolloutfleet.status import Status
 from rolloutfleet.window import Reason
 
 _RETRIES = 3  # so many failed attempts without a completion are a pattern
-_NOT_OURS = (Reason.PAUSED, Reason.COMPLETED_FULL)  # a person or the trainer holds the run, and the gate says so
+# A person or the trainer holds the run, and the gate says so.
+_NOT_OURS = (Reason.PAUSED, Reason.COMPLETED_FULL, Reason.PACE)
 
 type Cause = Literal[
     "no_workers", "workers_draining", "engines_not_ready", "all_retries", "all_dropped", "slow_group", "unknown"

@@ -72,6 +72,7 @@ class Trainer:
         self._ready: list[CompletedGroup] = []  # taken, not handed out
         self._owed: list[CompletedGroup] = []  # trained on, but their ack was not answered
         self._recover = True
+        self._has_begun = False
         self._config: RunConfig | None = None
         self._looked_for_dead = time.monotonic()
 
@@ -268,6 +269,9 @@ class Trainer:
 
     async def _look_once(self, most: int) -> str:
         """Own pending entries where something was lost, entries of dead consumers, new ones."""
+        if not self._has_begun:  # not when it connects: many who only submit connect, too
+            await self._once.begin()
+            self._has_begun = True
         if self._owed:
             await self.ack(self._owed)
             self._owed = []

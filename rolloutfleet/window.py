@@ -20,6 +20,7 @@ class Reason(StrEnum):
     NO_PROMPTS = "no_prompts"
     PAUSED = "paused"
     NO_CAPACITY = "no_capacity"
+    PACE = "pace"
     BUSY = "busy"
 
     @property
@@ -34,8 +35,35 @@ _SENTENCES = {
     Reason.NO_PROMPTS: "no prompt group waits",
     Reason.PAUSED: "the run is paused",
     Reason.NO_CAPACITY: "no worker is there: sample_concurrency is auto, and nobody reports slots",
+    Reason.PACE: "the trainer sets the pace: more groups would be older than max_staleness when it comes to them",
     Reason.BUSY: "every worker's own places are full",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The bound on staleness: what is generated now is trained on after all that is ahead of it.
+
+    `updates` (published weight versions) and `trained` (groups that were acked) are counted since the same moment;
+    they are the run's books, see scripts/parts/pace.lua.
+    """
+
+    max_staleness: int  # weight versions
+    groups_per_update: int
+    updates: int = 0
+    trained: int = 0
+
+    def left(self, under_way: int) -> int:
+        """Groups that may be claimed. `under_way`: active, waiting and taken ones."""
+        return (self.max_staleness + self.updates + 1) * self.groups_per_update - (self.trained + under_way)
+
+    def after_update(self, taken: int) -> "Pace":
+        """The books after one more update, squared: one that trained on fewer groups (the first weights, or the same
+        ones published again) opens nothing, and groups that no update will ever answer for do not close it for good."""
+        updates = self.updates + 1
+        least = updates * self.groups_per_update - taken  # the trainer may publish before it acks
+        most = (updates + 1) * self.groups_per_update  # it may have acked the next update's groups already
+        return replace(self, updates=updates, trained=min(max(self.trained, least), most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +75,12 @@ class Window:
     active: int = 0  # leases
     outstanding: int = 0  # sum of max(1, samples left) over the leases
     waiting: int = 0  # completed groups that no trainer has taken
+    taken: int = 0  # completed groups that a trainer holds
     refill: Refill = "group"
     overcommit: int = 1000  # permille
     open_cap: int = 4
     paused: bool = False
+    pace: Pace | None = None  # None: staleness has no bound here
 
     @property
     def size(self) -> int:
@@ -62,6 +92,11 @@ class Window:
         """Active groups as the gate counts them."""
         return self.active if self.refill == "group" else -(-self.outstanding // self.n)
 
+    @property
+    def pace_left(self) -> int | None:
+        """Groups that may be claimed before the next update; None: staleness has no bound here."""
+        return None if self.pace is None else self.pace.left(self.active + self.waiting + self.taken)
+
     def closed(self) -> Reason | None:
         """Why no group may be claimed, whichever it is; None: the window is open."""
         if self.paused:
@@ -70,6 +105,8 @@ class Window:
             return Reason.NO_CAPACITY
         if self.waiting >= self.size:
             return Reason.COMPLETED_FULL
+        if self.pace_left is not None and self.pace_left <= 0:
+            return Reason.PACE
         if self.used >= self.size:
             return Reason.ACTIVE_FULL
         if self.refill == "sample" and self.active >= self.open_cap * self.size:

@@ -6,6 +6,7 @@ const REASONS = {
   busy: ["Workers are full", "calm"],
   active_full: ["Window is full", "calm"],
   completed_full: ["Trainer is behind", "warn"],
+  pace: ["Trainer sets the pace", "calm"],
   no_prompts: ["No prompts", "warn"],
   paused: ["Paused", "off"],
   no_capacity: ["No workers", "bad"],

@@ -53,6 +53,11 @@ def advice(summary: Summary) -> str:
             "The trainer was the bottleneck: completed groups waited for it, and the window held the workers back. "
             "A faster step (--train-seconds) or a smaller fleet fits better."
         )
+    if held is Reason.PACE:
+        return (
+            "The trainer set the pace: more groups would have been older than --max-staleness when it came to them. "
+            "A faster step (--train-seconds), a larger bound or a smaller fleet fits better."
+        )
     if held is Reason.NO_PROMPTS:
         return "The fleet ran out of prompts for a good part of the time: more groups (--groups) keep it busy."
     if busy < _NEAR * (summary.utilisation_bound or 0.0):

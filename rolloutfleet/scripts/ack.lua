@@ -22,6 +22,9 @@ local function ack(entry)
   if redis.call('HGET', group_key(id), 'born') == born then
     forget(id, born, cfg)
     count('acked')
+    redis.call('HINCRBY', state, 'trained', 1)
+  else
+    wake_one() -- it was under way for `pace`, and is not trained
   end
   return 'ok'
 end

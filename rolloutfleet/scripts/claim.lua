@@ -1,5 +1,5 @@
 -- claim: lease up to k groups to a worker, as far as the window has room for them. Whole fleet, one step.
--- with: keys clock wake groups leases window queue
+-- with: keys clock wake groups leases pace window queue
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -10,7 +10,7 @@
 -- "open"      and grants: the caller holds them until the lease's deadline. A base that was granted before gets the
 --             same grants again, extended. Otherwise nothing is granted, because of
 -- "no_run" no config; "gone" the worker is barred; "draining" it was told to drain; "paused", "no_capacity",
--- "completed_full", "active_full", "no_prompts" the gate (section 6 of the design); "busy" k is 0;
+-- "completed_full", "pace", "active_full", "no_prompts" the gate (parts/window.lua); "busy" k is 0;
 -- "again"     too many entries could not be claimed: ask again at once
 local worker, base, k = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local cfg = read(config)

@@ -1,5 +1,5 @@
 -- complete: all samples of a group are stored and scored: hand it to the trainers, and free its place.
--- with: keys clock wake groups leases window
+-- with: keys clock wake groups leases pace window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

@@ -1,5 +1,5 @@
 -- put: after HSETNX of a finished sample in the same MULTI: count it, or throw it away if its group is over.
--- with: keys clock wake groups leases window
+-- with: keys clock wake groups leases pace window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

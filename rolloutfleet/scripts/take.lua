@@ -1,5 +1,5 @@
 -- take: hand completed groups to a consumer. A step of its own, since taking is what opens the gate.
--- with: keys wake window
+-- with: keys wake pace window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

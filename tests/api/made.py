@@ -31,7 +31,6 @@ def status(*, stats: Mapping[str, int] | None = None, **changes: Any) -> Status:
         again=0,
         again_seconds=None,
         dead=0,
-        taken=0,
         stats={name: str(value) for name, value in (stats or {}).items()},
         gate="open",
         gate_seconds=3.0,

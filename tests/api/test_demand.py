@@ -90,6 +90,12 @@ def test_it_shrinks_to_what_was_busy_when_the_trainer_is_the_bottleneck():
     assert wanted(reason=Reason.COMPLETED_FULL, slack=0.7, busy=10.0, busy_now=8) == 2
 
 
+def test_it_does_not_grow_while_the_trainer_sets_the_pace():
+    number, reason = desired_workers(replace(FULL, reason=Reason.PACE))
+    assert number == FULL.workers
+    assert "max_staleness" in reason
+
+
 def test_it_does_not_shrink_before_the_cool_down():
     assert wanted(reason=Reason.COMPLETED_FULL, slack=None, busy=None, busy_now=0) == 4
 

@@ -114,6 +114,8 @@ class Executor:
             sample_concurrency="auto" if config.sample_concurrency is None else config.sample_concurrency,
             n=config.n, refill=config.refill, overcommit=config.overcommit, open_cap=config.open_cap,
             max_attempts=config.max_attempts, recycle_limit=config.max_recycles, paused=config.paused,
+            max_staleness="off" if config.max_staleness is None else config.max_staleness,
+            groups_per_update=config.groups_per_update,
             lease_seconds=600, group_seconds=FOREVER, retry_seconds=FOREVER, retry_cap_seconds=FOREVER,
         )  # fmt: skip
         return "ok"
@@ -234,6 +236,20 @@ class Executor:
             return (await self.fleet.broker.ack([self.names.entry(name)]))[0]
 
         return await self.step("ack", send, name)
+
+    async def begin(self) -> None:
+        async def send() -> str:
+            await self.fleet.broker.begin()
+            return "ok"
+
+        await self.step("begin", send)
+
+    async def update(self) -> None:
+        async def send() -> str:
+            await self.fleet.count_update()
+            return "ok"
+
+        await self.step("update", send)
 
     async def recycle(self, name: EntryName) -> str:
         return await self.step("recycle", lambda: self.fleet.broker.recycle(self.names.entry(name)), name)

@@ -35,6 +35,8 @@ CONFIGS = st.builds(
     max_attempts=st.just(2),
     max_recycles=st.just(1),
     paused=st.sampled_from([False, False, False, True]),
+    max_staleness=st.sampled_from([None, None, 0, 1]),
+    groups_per_update=st.integers(1, 3),
 )
 type Message = Callable[[], Awaitable[Any]]
 
@@ -290,6 +292,16 @@ class FleetMachine(RuleBasedStateMachine):
     def ack(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(self.known_entries))
         self.do(self.send(lambda: self.executor.ack(name)))
+
+    @precondition(lambda self: parts.settings(self.model).max_staleness is not None)
+    @rule()
+    def publish(self) -> None:
+        self.do(self.executor.update())
+
+    @precondition(lambda self: self.is_rare())
+    @rule()
+    def a_trainer_begins(self) -> None:
+        self.do_rarely(self.send(self.executor.begin))
 
     @precondition(lambda self: self.known_entries)
     @rule(data=st.data())

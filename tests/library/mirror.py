@@ -39,6 +39,8 @@ class Raw:
     draining: list[bytes]
     barred: list[bytes]
     hints: int
+    books: tuple[int, int]
+    """Updates and trained groups since the books were opened."""
 
 
 async def read(fleet: Fleet) -> Raw:
@@ -56,6 +58,7 @@ async def read(fleet: Fleet) -> Raw:
         pipe.zrange(fleet.key(name), 0, -1)
     pipe.get(fleet.key("outstanding"))
     pipe.llen(fleet.key("wake"))
+    pipe.hmget(fleet.key("state"), ["updates", "updates_from", "trained", "trained_from"])
     for name in ("grants", "capacity"):
         pipe.hgetall(fleet.key(name))
     pipe.xrange(stream)
@@ -67,8 +70,8 @@ async def read(fleet: Fleet) -> Raw:
     for group_id, born in partials:
         pipe.hgetall(fleet.broker.keys.partial(group_id, born))
     found = await pipe.execute()
-    prompts, leases, again, done, draining, barred, outstanding, hints, grants, capacity, completed, dead = found[:12]
-    hashes = found[12:]
+    prompts, leases, again, done, draining, barred, outstanding, hints, books = found[:9]
+    grants, capacity, completed, dead, *hashes = found[9:]
     delivered, pending = await read_consumers(fleet) if has_stream else ("0-0", dict[str, str]())
     return Raw(
         prompts=prompts,
@@ -89,6 +92,7 @@ async def read(fleet: Fleet) -> Raw:
         draining=draining,
         barred=barred,
         hints=hints,
+        books=(int(books[0] or 0) - int(books[1] or 0), int(books[2] or 0) - int(books[3] or 0)),
     )
 
 
@@ -210,6 +214,9 @@ def translate(raw: Raw, names: Names, model: Broker) -> Broker:
         capacity=sorted_map({name: int(slots) for name, slots in raw.capacity.items()}),
         draining=frozenset(member.decode() for member in raw.draining),
         barred=frozenset(member.decode() for member in raw.barred),
+        # Where staleness has no bound nobody reads the books.
+        updates=raw.books[0] if is_paced(model) else model.updates,
+        trained=raw.books[1] if is_paced(model) else model.trained,
     )
 
 
@@ -217,6 +224,10 @@ def named(found: dict[tuple[str, str], dict[int, str]], names: Names) -> Map[Any
     return sorted_map(
         {(names.id(id), names.borns.get(born, "?")): sorted_map(values) for (id, born), values in found.items()}
     )
+
+
+def is_paced(model: Broker) -> bool:
+    return model.config is not None and model.config.max_staleness is not None
 
 
 def sorted_map(values: dict[Any, Any]) -> Map[Any, Any]:

@@ -10,7 +10,7 @@ from rolloutfleet.status import Status, WorkerStatus
 from rolloutfleet.view import bar, duration, lines
 from rolloutfleet.window import Window
 
-WINDOW = Window(samples=512, n=8, active=32, outstanding=200, waiting=16)
+WINDOW = Window(samples=512, n=8, active=32, outstanding=200, waiting=16, taken=4)
 WORKER = WorkerStatus("pod-1/1000", 32, 55.0, {"state": "ready", "busy": 8, "held": 4}, draining=False)
 STATUS = Status(
     run="math",
@@ -20,7 +20,6 @@ STATUS = Status(
     again=2,
     again_seconds=0.0,
     dead=3,
-    taken=4,
     stats={"completed": "20", "acked": "15", "behind:open": "1000", "behind:completed_full": "3000"},
     gate="open",
     gate_seconds=180.0,

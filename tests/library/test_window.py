@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rolloutfleet.redis import Client
-from rolloutfleet.window import Reason, Refill, Window, decide, window_size
+from rolloutfleet.window import Pace, Reason, Refill, Window, decide, window_size
 from tests.fakes.broker import WORKER, Fleet, fake_client
 
 FAR = 10**15  # a lease that no test outlives
@@ -28,6 +28,10 @@ class Case:
     is_automatic: bool = False
 
 
+def paces() -> st.SearchStrategy[Pace]:
+    return st.builds(Pace, st.integers(0, 2), st.integers(1, 4), st.integers(0, 4), st.integers(0, 12))
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     n = draw(st.integers(1, 5))
@@ -40,10 +44,12 @@ def cases(draw: st.DrawFn) -> Case:
         active=active,
         outstanding=active + draw(st.integers(0, 4 * active)),
         waiting=draw(st.integers(0, 5)),
+        taken=draw(st.integers(0, 3)),
         refill=refill,
         overcommit=draw(st.sampled_from([1, 333, 1000, 1250, 2000])),
         open_cap=draw(st.integers(1, 4)),
         paused=draw(st.integers(0, 9)) == 0,
+        pace=draw(st.none() | paces()),
     )
     lefts = draw(st.lists(st.integers(0, 7), max_size=5))
     return Case(window, tuple(lefts), draw(st.integers(0, 5)), draw(st.booleans()))
@@ -128,10 +134,23 @@ class Stage:
             await fleet.do("ZADD", fleet.key("leases"), FAR, f"held{number}")
         if window.outstanding:
             await fleet.do("SET", fleet.key("outstanding"), window.outstanding)
-        for _ in range(window.waiting):
+        for _ in range(window.taken + window.waiting):
             await fleet.do("XADD", fleet.key("completed"), "*", "id", "done", "born", "1")
+        if window.taken:
+            await fleet.take(window.taken)
+        await self.set_pace(window.pace)
         for left in case.lefts:
             await self.queue(left)
+
+    async def set_pace(self, pace: Pace | None) -> None:
+        """The books were opened at some other number than 0."""
+        if pace is None:
+            return
+        fleet = self.fleet
+        bound = {"max_staleness": pace.max_staleness, "groups_per_update": pace.groups_per_update}
+        books = {"updates": pace.updates + 500, "updates_from": 500, "trained": pace.trained + 70, "trained_from": 70}
+        for name, fields in (("config", bound), ("state", books)):
+            await fleet.do("HSET", fleet.key(name), *[part for pair in fields.items() for part in pair])
 
     async def queue(self, left: int) -> None:
         """A group in line that lacks so many samples."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 from tests.model.claims import Claimed
 from tests.model.guards import guard
-from tests.model.parts import tokens_of, worker_of
+from tests.model.parts import settings, tokens_of, worker_of
 from tests.model.state import ORPHAN, Entry
 from tests.model.steps import Heard
 from tests.model.world import (
@@ -269,17 +269,26 @@ def arriving(world: World) -> Iterator[Move]:
 def training(world: World, rank: int, trainer: Trainer, scope: Scope) -> Iterator[Move]:
     if trainer.is_gone:
         return
+    bound = settings(world.broker).max_staleness
+    if bound is not None and not trainer.has_begun:
+        begun = trainer._replace(has_begun=True)
+        yield from call(world, f"{trainer.name} begins", Call("begin", ()), lets_go(rank, begun))
+        return
+    if bound is not None and trainer.owes >= settings(world.broker).groups_per_update:
+        paid = trainer._replace(owes=trainer.owes - settings(world.broker).groups_per_update)
+        yield from call(world, f"{trainer.name} publishes", Call("update", ()), lets_go(rank, paid))
     if len(trainer.held) < scope.hold:
         yield from taking(world, rank, trainer)
     for name in trainer.held:
         held = tuple(other for other in trainer.held if other != name)
         let_go = trainer._replace(held=held)
+        trained = let_go if bound is None else let_go._replace(owes=let_go.owes + 1)
         what = Call("ack", (name,))
-        yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, let_go))
+        yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, trained))
         what = Call("recycle", (name,))
         yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, let_go), event="recycle")
     died = spend(world, "crash")
-    if died is not None and trainer.held:
+    if died is not None and (trainer.held or trainer.owes):
         yield Move(f"{trainer.name} crashes", False, with_trainer(died, Trainer(trainer.name), at=rank))
     left = spend(world, "leave") if rank else None
     if left is not None:

@@ -30,6 +30,12 @@ def i1_window(step: Step) -> bool:
     return active <= window.size(step.after, config) or len(step.after.leases) == 1
 
 
+def i1_pace(step: Step) -> bool:
+    """After each claim that grants, what is under way is trained on before it is older than max_staleness."""
+    left = window.pace_left(step.after, settings(step.after)) if is_new_grant(step) else None
+    return left is None or left >= 0
+
+
 def i1_closed_by_hand(step: Step) -> bool:
     """Nothing is granted in a paused run, nor to a worker that drains or was evicted."""
     if not is_new_grant(step):
@@ -196,8 +202,8 @@ OF_A_STATE: tuple[Callable[[Broker], bool], ...] = (
     i4_one_place, i6_leases, i6_outstanding, i5_samples, i5_partials, i9_rewards, i2_waiting, i10_bounds,
 )  # fmt: skip
 OF_A_STEP: tuple[Callable[[Step], bool], ...] = (
-    i1_window, i1_closed_by_hand, i8_lost_is_lost, i8_a_heartbeat_keeps, i3_done_is_done, i4_no_loss, i7_samples_stay,
-    i5_finished, i7_beginnings_stay,
+    i1_window, i1_pace, i1_closed_by_hand, i8_lost_is_lost, i8_a_heartbeat_keeps, i3_done_is_done, i4_no_loss,
+    i7_samples_stay, i5_finished, i7_beginnings_stay,
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ A scope is as small as it can be: the shortest trace to the breach is then a sto
 from typing import NamedTuple
 
 from tests.model.explore import UNREACHABLE
-from tests.model.scopes import LEFT_TO_REPAIR, ONE, PAIR, TWO_PLACES, events
+from tests.model.scopes import LEFT_TO_REPAIR, ONE, PACED, PAIR, TWO_PLACES, events
 from tests.model.state import Config
 from tests.model.world import Scope
 
@@ -37,6 +37,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "I1 closed by hand",
         ALONE._replace(events=events(configure=1), configs=(ONE._replace(paused=True),)),
     ),
+    Mutation("window.pace", "I1 pace", Scope((1, 1), PACED)),
+    Mutation("begin.books", UNREACHABLE, Scope((1, 1), PACED, workers=1, events=events(crash=1))),
     Mutation("claim.draining", "I1 closed by hand", ALONE._replace(events=events(drain=1))),
     Mutation("claim.barred", "I1 closed by hand", ALONE._replace(events=events(evict=1))),
     Mutation("claim.replay", "I6 leases", Scope((1, 1), TWO_PLACES, events=events(lose=1))),

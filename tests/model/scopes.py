@@ -26,6 +26,8 @@ TWO_PLACES = Config(sample_concurrency=2, n=1)
 SAMPLES = Config(sample_concurrency=4, n=2, refill="sample", open_cap=2)
 MORTAL = Config(sample_concurrency=1, n=1, max_attempts=1)
 
+PACED = Config(sample_concurrency=2, n=1, max_staleness=0)
+
 LEFT_TO_REPAIR = frozenset({"I5 samples", "I6 outstanding"})
 """What a worker leaves behind that dies between NOSCRIPT and its next try."""
 NO_STREAM = frozenset({"I4 one place", "I2 waiting", "I10 bounds"})
@@ -47,6 +49,7 @@ QUICK: dict[str, Scope] = {
         (1,), ONE._replace(sample_concurrency=None), events=events(lose=1, kill=1), exempt=RESIZED
     ),
     "hands": Scope((1,), ONE, events=events(drop=1, fail=1, free=1, reject=1, evict=1, lose=1)),
+    "paced": Scope((1, 1), PACED, events=events(lose=1, expire=1, crash=1, recycle=1), faults=1),
     "dropped": Scope((1, 1), ONE, workers=1, events=events(drop=2, lose=1)),
     "dead-letters": Scope(
         (1,), MORTAL, workers=1, events=events(fail=1, requeue=1, resend=1, trim=1, lose=1), faults=4
@@ -88,6 +91,10 @@ DEEP: dict[str, Scope] = {
     "sample-refill-capped": Scope((1, 2, 1), SAMPLES._replace(open_cap=1), events=events(lose=1, expire=1), faults=1),
     "big-groups": Scope((3, 1, 2), SAMPLES._replace(sample_concurrency=3), events=events(expire=1), faults=1),
     "three-workers": Scope((1, 1, 1), TWO_PLACES, workers=3, events=events(expire=1), faults=1),
+    "paced-deep": Scope((1, 1, 1), PACED, events=events(lose=1, expire=1, crash=1, drop=1, recycle=1), faults=2),
+    "paced-by-twos": Scope(
+        (1, 1, 1), PACED._replace(groups_per_update=2), events=events(crash=1, lose=1), faults=2
+    ),
     "hands-deep": Scope(
         (2,), PAIR, events=events(drop=1, fail=1, free=1, evict=1, expire=1, lose=1, requeue=1), faults=3
     ),

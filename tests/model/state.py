@@ -71,6 +71,8 @@ class Config(NamedTuple):
     max_attempts: int = 2
     max_recycles: int = 1
     paused: bool = False
+    max_staleness: int | None = None
+    groups_per_update: int = 1
 
 
 class Prompt(NamedTuple):
@@ -148,6 +150,9 @@ class Broker(NamedTuple):
     """Per id, how many were born in this epoch: the counter in `state`, kept apart per id."""
     stream: int = 0
     """How often the stream was deleted."""
+    updates: int = 0
+    trained: int = 0
+    """Both since the books of `pace` were opened; 0 in a run whose staleness has no bound."""
 
     def entry(self, name: EntryName) -> Entry | None:
         return next((entry for entry in self.completed if entry.name == name), None)

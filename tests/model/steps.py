@@ -201,7 +201,28 @@ def ack(broker: Broker, name: EntryName) -> tuple[Broker, str]:
     entry = broker.entry(name)
     if guard("ack.entry", entry is None) or not broker.groups.has(name[0]):
         return broker, "gone"
-    return parts.end(without_entry(broker, name), name[0]), "ok"
+    return parts.end(count_trained(without_entry(broker, name)), name[0]), "ok"
+
+
+def count_trained(broker: Broker) -> Broker:
+    is_paced = parts.settings(broker).max_staleness is not None
+    return broker._replace(trained=broker.trained + 1) if is_paced else broker
+
+
+def begin(broker: Broker) -> tuple[Broker, str]:
+    """A trainer begins to take: the books are opened anew."""
+    return (broker._replace(updates=0, trained=0) if guard("begin.books") else broker), "ok"
+
+
+def update(broker: Broker) -> tuple[Broker, str]:
+    """The trainer published a version: one update more, and the books are squared."""
+    config = parts.settings(broker)
+    if config.max_staleness is None:
+        return broker, "ok"
+    updates, each = broker.updates + 1, config.groups_per_update
+    taken = sum(entry.who not in (None, ORPHAN) for entry in broker.completed)
+    trained = min(max(broker.trained, updates * each - taken), (updates + 1) * each)
+    return broker._replace(updates=updates, trained=trained), "ok"
 
 
 def without_entry(broker: Broker, name: EntryName) -> Broker:
@@ -240,8 +261,15 @@ def requeue_dead(broker: Broker, id: str, born: str) -> tuple[Broker, str]:
 
 
 def configure(broker: Broker, config: Config) -> tuple[Broker, str]:
-    """Another S or n, pause, resume. Groups that are stored keep their n."""
+    """Another S or n, pause, resume. Groups that are stored keep their n; another bound opens the books anew."""
+    before = broker.config
+    if before is None or bound_of(before) != bound_of(config):
+        broker = broker._replace(updates=0, trained=0)
     return broker._replace(config=config), "ok"
+
+
+def bound_of(config: Config) -> tuple[int | None, int]:
+    return config.max_staleness, config.groups_per_update
 
 
 class Repaired(NamedTuple):
@@ -305,14 +333,14 @@ STEPS: dict[str, Callable[..., tuple[Broker, object]]] = {
     step.__name__: step
     for step in (
         submit, push, claim, heartbeat, put, keep, complete, release, drop, reap, evict, take, ack, recycle,
-        requeue_dead, configure, repair, flush, trim_done,
+        begin, update, requeue_dead, configure, repair, flush, trim_done,
     )
 }  # fmt: skip
 
 WAKES = frozenset(
     {
         "submit", "claim", "heartbeat", "put", "complete", "release", "drop", "reap", "evict", "take", "ack", "recycle",
-        "requeue_dead", "configure", "repair",
+        "begin", "update", "requeue_dead", "configure", "repair",
     }
 )  # fmt: skip
 """The steps that push a token into `wake` when they changed something; a bare RPUSH is seen at the next poll."""

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from rolloutfleet.window import Refill, Window
+from rolloutfleet.window import Pace, Refill, Window
 from tests.model import window
 from tests.model.state import Broker, Config, Entry, Map
 
@@ -14,15 +14,18 @@ GROUPS = "abcde"
 
 def brokers(refill: Refill) -> Iterator[Broker]:
     """Up to five leases and three waiting entries under many configurations."""
-    sizes = product((1, 2, 3, 4), (1, 2, 3), (1000, 1500), (1, 2), (False, True))
-    for (samples, n, overcommit, cap, paused), leases, extra, waiting in product(sizes, range(6), range(4), range(4)):
-        config = Config(samples, n, refill, overcommit, cap, paused=paused)
+    sizes = product((1, 2, 3, 4), (1, 2, 3), (1000, 1500), (1, 2), (False, True), (None, 0, 1))
+    for size, leases, extra, waiting in product(sizes, range(6), range(4), range(4)):
+        samples, n, overcommit, cap, paused, most = size
+        config = Config(samples, n, refill, overcommit, cap, paused=paused, max_staleness=most, groups_per_update=2)
         yield Broker(
             config,
             "1",
             leases=Map((id, "live") for id in GROUPS[:leases]),
             outstanding=leases + extra if leases else 0,
             completed=tuple(Entry(id, "1.1", 0, ()) for id in GROUPS[:waiting]),
+            updates=1,
+            trained=1,
         )
 
 
@@ -37,6 +40,9 @@ def library_window(broker: Broker, config: Config) -> Window:
         overcommit=config.overcommit,
         open_cap=config.open_cap,
         paused=config.paused,
+        pace=None
+        if config.max_staleness is None
+        else Pace(config.max_staleness, config.groups_per_update, broker.updates, broker.trained),
     )
 
 

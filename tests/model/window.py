@@ -45,9 +45,20 @@ def gate(broker: Broker, config: Config) -> str:
         return "no_capacity"
     if guard("window.waiting", waiting(broker) >= places):
         return "completed_full"
+    left = pace_left(broker, config)
+    if guard("window.pace", left is not None and left <= 0):
+        return "pace"
     if guard("window.active", active(broker, config) >= places) or not has_free_lease(broker, config):
         return "active_full"
     return "open"
+
+
+def pace_left(broker: Broker, config: Config) -> int | None:
+    """Groups that may be claimed before what they bring is too old; None: staleness has no bound."""
+    if config.max_staleness is None:
+        return None
+    trained_by_then = (config.max_staleness + broker.updates + 1) * config.groups_per_update
+    return trained_by_then - broker.trained - len(broker.leases) - len(broker.completed)
 
 
 def has_free_lease(broker: Broker, config: Config) -> bool:

@@ -54,6 +54,9 @@ class Trainer(NamedTuple):
     name: str
     held: tuple[EntryName, ...] = ()
     is_gone: bool = False
+    has_begun: bool = False
+    owes: int = 0
+    """Groups that it trained on since it published; like has_begun only where staleness has a bound."""
 
 
 class Scope(NamedTuple):

@@ -1,4 +1,4 @@
--- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys, wake.
+-- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys, wake, pace.
 local function window(cfg)
   local samples = cfg.sample_concurrency
   if samples == 'auto' then
@@ -11,14 +11,7 @@ end
 -- Completed groups that no trainer has taken. Entries that a trainer holds do not count: one that needs a batch larger
 -- than the window before it acks would wait for ever.
 local function waiting()
-  local pending = 0
-  local consumers = redis.pcall('XINFO', 'GROUPS', completed)
-  for _, group in ipairs(consumers.err and {} or consumers) do
-    if group[2] == 'trainer' then
-      pending = group[6]
-    end
-  end
-  return math.max(0, redis.call('XLEN', completed) - pending)
+  return math.max(0, redis.call('XLEN', completed) - taken())
 end
 
 local function active(cfg)
@@ -37,6 +30,8 @@ local function closed(cfg)
     return 'no_capacity'
   elseif waiting() >= places then
     return 'completed_full'
+  elseif pace_left(cfg, redis.call('ZCARD', leases) + waiting() + taken()) <= 0 then
+    return 'pace'
   elseif active(cfg) >= places then
     return 'active_full'
   elseif cfg.refill == 'sample' and redis.call('ZCARD', leases) >= cfg.open_cap * places then
