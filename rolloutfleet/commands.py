@@ -22,7 +22,7 @@ from rolloutfleet.repair import purge, repair
 from rolloutfleet.settings import BrokerSettings, RunConfig
 from rolloutfleet.status import read_status, require_run
 from rolloutfleet.stuck import Watch, judge, watch
-from rolloutfleet.trainer import Trainer
+from rolloutfleet.trainer import Trainer, check_groups
 from rolloutfleet.view import lines
 
 _RETRY_SECONDS = 5  # a person waits for the answer
@@ -63,7 +63,7 @@ async def submit(settings: BrokerSettings, options: argparse.Namespace) -> int:
     refused = 0
     async with Trainer.connect(settings.redis_url, settings.run, "submit", retry_seconds=_RETRY_SECONDS) as trainer:
         with _open(options.file, "r") as file:
-            for some in batched(_read(file), _PAGE):
+            for some in batched(_read(file, await trainer.broker.config()), _PAGE):
                 groups = [group for group in some if isinstance(group, PromptGroup)]
                 refused += len(some) - len(groups)
                 for word in await trainer.submit(groups, max_queued=options.max_queued):
@@ -72,15 +72,18 @@ async def submit(settings: BrokerSettings, options: argparse.Namespace) -> int:
     return 1 if refused else 0
 
 
-def _read(file: TextIO) -> Iterator[PromptGroup | None]:
+def _read(file: TextIO, config: RunConfig) -> Iterator[PromptGroup | None]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
         try:
-            yield PromptGroup.from_text(line.encode(errors="surrogateescape"))
+            group = PromptGroup.from_text(line.encode(errors="surrogateescape"))
+            check_groups([group], config)
         except InvalidGroup as error:
             print(f"line {number} is refused: {error}", file=sys.stderr)
             yield None
+        else:
+            yield group
 
 
 async def consume(settings: BrokerSettings, options: argparse.Namespace) -> int:

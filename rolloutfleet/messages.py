@@ -188,7 +188,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One generated answer. `finish` is "stop" or "length"; `reward` is there only if generate itself made one."""
+    """One generated answer. `reward` is there only if generate itself made one.
+
+    `finish` is "stop", "length", or "timeout": the group's time was over, and all tokens are masked. `sampling` has the
+    temperature, the seed, and what else bent the distribution; parameters that changed between turns are lists.
+    """
 
     index: int
     finish: str
@@ -196,6 +200,7 @@ class Sample:
     text: str = ""
     reward: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def length(self) -> int:
@@ -221,6 +226,8 @@ class Sample:
             "metadata": dict(self.metadata),
             "rows": [_pack_row(row) for row in self.rows],
         }
+        if self.sampling:
+            message["sampling"] = dict(self.sampling)
         return bytes(msgpack.packb(message))
 
     @classmethod
@@ -233,7 +240,8 @@ class Sample:
             _check_fields(message)
             rows = tuple(_unpack_row(row) for row in message["rows"])
             index, finish, text = message["index"], message["finish"], message["text"]
-            sample = cls(index, finish, rows, text, message["reward"], message["metadata"])
+            sampling = message.get("sampling", {})
+            sample = cls(index, finish, rows, text, message["reward"], message["metadata"], sampling)
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, msgpack.UnpackException) as error:
             raise InvalidGroup(f"a stored sample does not decode: {error!r}") from error
         for row in rows:
@@ -249,6 +257,7 @@ def _check_fields(message: Mapping[str, Any]) -> None:
         "text": isinstance(message["text"], str),
         "reward": message["reward"] is None or _is_finite(message["reward"]),
         "metadata": isinstance(message["metadata"], dict),
+        "sampling": isinstance(message.get("sampling", {}), dict),
     }
     wrong = [name for name, is_right in right.items() if not is_right]
     if wrong:
@@ -327,7 +336,9 @@ class CompletedGroup:
     """What a trainer is handed: a prompt group, its n samples in order of index, and the rewards of exactly these.
 
     `entry` is its id in the stream, for ack and recycle. `rewards` is None where the trainer scores itself. Times are
-    server time in ms. `prompt_ids` are the ids as rendered (None where the engine took text).
+    server time in ms. `prompt_ids` are the ids as rendered (None where the engine took text). `equal` samples say the
+    same as another. `fingerprint` (of tokenizer, template, vocabulary size and end ids) and `dtype` are those of the
+    worker and the engine that completed it; empty: unknown.
     """
 
     entry: str
@@ -344,6 +355,9 @@ class CompletedGroup:
     submitted_ms: int
     claimed_ms: int
     completed_ms: int
+    equal: int = 0
+    fingerprint: str = ""
+    dtype: str = ""
 
     @property
     def versions(self) -> tuple[int, int]:
@@ -370,6 +384,9 @@ class CompletedGroup:
             "worker": self.worker,
             "attempts": self.attempts,
             "recycled": self.recycled,
+            "equal": self.equal,
+            "fingerprint": self.fingerprint,
+            "dtype": self.dtype,
             "seconds": (self.completed_ms - self.submitted_ms) / 1000,
         }
 
@@ -380,20 +397,7 @@ def _sample_json(sample: Sample, reward: float | None) -> dict[str, Any]:
         "reward": reward,
         "finish": sample.finish,
         "length": sample.length,
+        "sampling": dict(sample.sampling),
         "ids": [row.ids.tolist() for row in sample.rows],
         "logprobs": [[round(float(x), 5) for x in row.logprobs] for row in sample.rows],
     }
-
-
-def read_rewards(text: bytes, n: int) -> tuple[float, ...] | None:
-    """The rewards field of a stream entry: a JSON array of n finite numbers, or null. Errors: InvalidGroup."""
-    try:
-        rewards: Any = json.loads(text)
-    except ValueError:
-        rewards = text
-    if rewards is None:
-        return None
-    numbers = cast(list[Any], rewards) if isinstance(rewards, list) else []
-    if len(numbers) != n or not all(map(_is_finite, numbers)):
-        raise InvalidGroup(f"a completed group of {n} samples has the rewards {text[:200]!r}")
-    return tuple(float(number) for number in numbers)

@@ -22,6 +22,7 @@ type EngineFault = Literal[
     "logprobs_of_other_ids",
     "logprob_not_finite",
     "spans",
+    "sampling_mask",
     "unknown_finish",
     "abort_without_tokens",
     "aborted_too_often",
@@ -58,6 +59,7 @@ class WorkerMetrics:
 
         self.samples = counter("samples", "Samples made and stored.")
         self.samples_again = counter("samples_made_again", "Samples whose index was stored already, by another holder.")
+        self.equal = counter("samples_equal", "Samples that say the same as another one of their group.")
         self.tokens = counter("tokens", "Tokens of the samples made.")
         self.groups = counter("groups", "Groups by how this worker's hold on them ended.", "outcome")
         self.claims = counter("claims", "Claims by the broker's answer.", "reason")
@@ -146,6 +148,7 @@ class RunCounters:
         ("evicted", _of_run("workers_evicted", "Worker processes that were evicted.")),
         ("samples", _of_run("samples", "Samples stored.")),
         ("samples_made_again", _of_run("samples_made_again", "Samples that another holder had stored already.")),
+        ("equal_samples", _of_run("samples_equal", "Samples that say the same as another one of their group.")),
         ("tokens", _of_run("tokens", "Tokens generated.")),
         ("retries", _of_run("retries", "Requests made again.")),
     )

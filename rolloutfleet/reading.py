@@ -9,14 +9,14 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from rolloutfleet.answers import as_dict
 from rolloutfleet.broker import Broker, Entry, split_samples
 from rolloutfleet.errors import InvalidGroup
-from rolloutfleet.messages import CompletedGroup, PromptGroup, Sample, read_rewards
+from rolloutfleet.messages import CompletedGroup, PromptGroup, Sample
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,24 @@ def _build(entry: Entry, text: bytes | None, born: bytes | None, stored: dict[by
         submitted_ms=int(fields["submitted"]),
         claimed_ms=int(fields["claimed"]),
         completed_ms=int(fields["completed"]),
+        equal=int(fields.get("equal", 0)),
+        fingerprint=fields.get("fingerprint", b"").decode(),
+        dtype=fields.get("dtype", b"").decode(),
     )
+
+
+def read_rewards(text: bytes, n: int) -> tuple[float, ...] | None:
+    """The rewards field of a stream entry: a JSON array of n finite numbers, or null. Errors: InvalidGroup."""
+    try:
+        rewards: Any = json.loads(text)
+    except ValueError:
+        rewards = text
+    if rewards is None:
+        return None
+    numbers = cast(list[Any], rewards) if isinstance(rewards, list) else []
+    if len(numbers) != n or not all(isinstance(it, int | float) and math.isfinite(it) for it in numbers):
+        raise InvalidGroup(f"a completed group of {n} samples has the rewards {text[:200]!r}")
+    return tuple(float(number) for number in numbers)
 
 
 async def find_lost(broker: Broker, ids: Iterable[str]) -> dict[str, LostGroup]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rolloutfleet.keys import RUN_NAME
+from rolloutfleet.sampling import Bent
 from rolloutfleet.window import Refill
 
 
@@ -66,8 +67,17 @@ class RunConfig(BaseModel):
     reward: Annotated[
         Literal["worker", "trainer"], Field(description="Who scores: with trainer, groups complete unscored.")
     ] = "worker"
+    bent_sampling: Annotated[
+        Bent,
+        Field(description="Groups whose sampling parameters bend the distribution (top_p, top_k, penalties, ...)."),
+    ] = "refuse"
+    timeout: Annotated[
+        Literal["fail", "truncate"],
+        Field(description="What runs out of group_seconds: a failed attempt, or delivered with its tokens masked."),
+    ] = "fail"
     fingerprint: Annotated[
-        str, Field(description="Of tokenizer and template; a worker with another does not claim. Empty: any.")
+        str,
+        Field(description="Of tokenizer, template, vocabulary and end ids; a worker with another does not claim."),
     ] = ""
     paused: Annotated[bool, Field(description="Nothing is claimed while this holds.")] = False
 

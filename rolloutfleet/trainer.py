@@ -19,10 +19,11 @@ from typing import Self
 from redis.exceptions import RedisError
 
 from rolloutfleet.broker import Broker, Entry, Submitted
-from rolloutfleet.errors import BrokerUnavailable
+from rolloutfleet.errors import BrokerUnavailable, InvalidGroup
 from rolloutfleet.messages import CompletedGroup, PromptGroup
 from rolloutfleet.reading import Outcome, fetch, find_lost
 from rolloutfleet.redis import BLOCK_SECONDS, connect, connect_blocking
+from rolloutfleet.sampling import check_sampling
 from rolloutfleet.server import read_server
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.status import Status, read_status, require_run
@@ -130,10 +131,12 @@ class Trainer:
     async def submit(self, groups: Sequence[PromptGroup], *, max_queued: int | None = None) -> list[Submitted]:
         """Puts groups in line; queued, known or done for each. With `max_queued` it waits while so many wait already.
 
-        Ids that a run has seen are refused, so a ledger may be submitted again as a whole. Errors: RunMissing.
+        Ids that a run has seen are refused, so a ledger may be submitted again as a whole. Errors: RunMissing; and
+        InvalidGroup, before anything is submitted, where sampling parameters bend what the run wants unbent.
         """
         if max_queued is not None and max_queued < 1:
             raise ValueError(f"max_queued is {max_queued}: nothing would ever be submitted; give at least 1")
+        check_groups(groups, await self.broker.config())
         words: list[Submitted] = []
         while len(words) < len(groups):
             room = len(groups) if max_queued is None else max_queued - await self.broker.queued()
@@ -329,6 +332,15 @@ class Trainer:
         for group in groups:
             self._held.pop(group.entry, None)
         self._toucher.hold(list(self._held))
+
+
+def check_groups(groups: Sequence[PromptGroup], config: RunConfig) -> None:
+    """Errors: InvalidGroup, naming the first group that no worker of such a run would generate."""
+    for group in groups:
+        try:
+            check_sampling(group.sampling_params or {}, config.bent_sampling)
+        except InvalidGroup as error:
+            raise InvalidGroup(f"group {group.id}: {error}") from error
 
 
 def _completed(found: Mapping[str, Outcome]) -> list[CompletedGroup]:

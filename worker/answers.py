@@ -22,11 +22,25 @@ _MOST_DIGITS = 18  # of a version: what 64 bits hold
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an answer must fit. `has_text`: the engine turns tokens into text (it does, unless started without)."""
+    """What an answer must fit. `has_text`: the engine turns tokens into text (it does, unless started without).
+
+    `wants_mask`: it was asked which tokens its sampling left.
+    """
 
     rid: str
     vocab_size: int | None = None
     has_text: bool = True
+    wants_mask: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the sampling left to draw from, token by token. `ids`: the kept tokens of all places, one after the other;
+    `lengths`: how many of them each place has; `logprobs`: of the drawn token among the kept ones."""
+
+    ids: Ints
+    lengths: Ints
+    logprobs: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,7 @@ class Piece:
     finish: Finish
     text: str
     prompt_ids: tuple[int, ...] | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +114,8 @@ def _check(answer: Any, asked: Asked) -> Piece:
     logprobs = _logprobs(_field(meta, "output_token_logprobs", list), ids)
     # A reward that is computed from a text that isn't there would be wrong, and nobody would see it.
     text = _field(fields, "text", str) if asked.has_text else ""
-    return Piece(ids, logprobs, _spans(meta, len(ids)), finish, text, prompt_ids)
+    kept = _kept(meta, ids, asked.vocab_size) if asked.wants_mask else None
+    return Piece(ids, logprobs, _spans(meta, len(ids)), finish, text, prompt_ids, kept)
 
 
 def _field(fields: dict[str, Any], name: str, kind: type) -> Any:
@@ -150,6 +166,20 @@ def _logprobs(entries: list[Any], ids: Ints) -> Floats:
     if set(map(type, numbers)) - {float, int}:
         raise Unsound("wrong_type", "a log-probability is no number")
     return _finite(numbers)
+
+
+def _kept(meta: dict[str, Any], ids: Ints, vocab_size: int | None) -> Kept:
+    places = _field(meta, "output_token_sampling_mask", list)
+    numbers = _field(meta, "output_token_sampling_logprobs", list)
+    if not len(places) == len(numbers) == len(ids):
+        raise Unsound("sampling_mask", "the sampling mask does not cover the tokens")
+    if set(map(type, places)) - {list} or set(map(type, numbers)) - {float, int}:
+        raise Unsound("sampling_mask", "the sampling mask holds no lists of ids and no numbers")
+    if any(token not in place for token, place in zip(ids.tolist(), places, strict=True)):
+        raise Unsound("sampling_mask", "a token is not among those that the sampling left")
+    flat = [token for place in places for token in place]
+    lengths = np.asarray([len(place) for place in places], dtype="<i4")
+    return Kept(_ids(flat, "output_token_sampling_mask", vocab_size), lengths, _finite(numbers))
 
 
 def _finite(numbers: list[float]) -> Floats:

@@ -51,6 +51,7 @@ class EngineInfo:
     tokenizer_path: str = ""
     weight_version: str = ""
     has_text: bool = True
+    dtype: str = ""
 
 
 class EngineClient:
@@ -78,9 +79,13 @@ class EngineClient:
         if self._session is not None:
             await self._session.close()
 
-    async def generate(self, request: dict[str, Any]) -> Piece | Fault:
-        """POST /generate. Errors: NoAnswer, EngineBusy, EngineRejected."""
+    async def generate(self, request: dict[str, Any], ends_at: float | None = None) -> Piece | Fault:
+        """POST /generate; at `ends_at` (the loop's time) it is aborted, and answered with the tokens so far.
+
+        Errors: NoAnswer, EngineBusy, EngineRejected.
+        """
         body, rid = json.dumps(request).encode(), request["rid"]
+        end = None if ends_at is None else asyncio.get_running_loop().call_at(ends_at, self._abort_soon, rid)
         try:
             status, answer = await self._call("POST", "/generate", body, self._timeout)
         except asyncio.CancelledError:
@@ -92,8 +97,12 @@ class EngineClient:
             if error.fault == "timeout":
                 self._abort_soon(rid)
             raise
+        finally:
+            if end is not None:
+                end.cancel()
         if status == 200:
-            return check_answer(answer, Asked(rid, self.vocab_size, self.has_text))
+            wants_mask = bool(request.get("return_sampling_mask"))
+            return check_answer(answer, Asked(rid, self.vocab_size, self.has_text, wants_mask))
         if status in _REJECTIONS and _engine_words(answer) is None:
             # Not the engine's own: a proxy's, perhaps. A request that is at fault ends by the number of tries.
             return Fault("refused_without_words", f"refused ({status}) not in the engine's words: {_words(answer)}")
@@ -113,6 +122,7 @@ class EngineClient:
             tokenizer_path=str(model.get("tokenizer_path") or server.get("tokenizer_path") or ""),
             weight_version=str(model.get("weight_version", "")),
             has_text=not server.get("skip_tokenizer_init"),
+            dtype=str(server.get("dtype") or ""),
         )
         self.vocab_size = self.vocab_size or info.vocab_size
         self.has_text = info.has_text

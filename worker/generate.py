@@ -8,7 +8,8 @@
 
 `session.prompt` is the PromptGroup, `session.prompt_ids` its ids (None until the engine has told them, if it is text),
 `session.index` the number of the sample in its group, `session.attempt` that of the group's attempt. What generate
-returns is ignored. The sample is one row: turns append ids and never render the text again.
+returns is ignored. The sample is one row: turns append ids and never render the text again. When the group's time is
+nearly over, a turn ends with what it has (`finish` is "timeout"), and there are no more.
 
 Invariants: a slot is held for one request and nothing else; ids, log-probabilities, mask and spans of a session always
 agree; what ends a sample for good is kept in the session, whatever the custom function makes of the exception.
@@ -19,24 +20,30 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from rolloutfleet.errors import EngineRejected, InvalidGroup
 from rolloutfleet.messages import UNKNOWN_VERSION, PromptGroup, Row, Sample, Span
 from rolloutfleet.metrics import EngineFault, WorkerMetrics
-from worker.answers import Fault, Finish, Piece, join_spans
+from rolloutfleet.sampling import Bent, check_sampling, cuts_off, facts, join_facts, seed_of
+from worker.answers import Fault, Kept, Piece, join_spans
 from worker.engine import EngineBusy, EngineClient, NoAnswer
 from worker.health import EngineHealth
 from worker.slots import Slots
 from worker.tokens import Limits, Prompt, check_ids, fit
 from worker.waits import back_off
 
+type Ended = Literal["stop", "length", "timeout"]
+
 MOST_ABORTS = 8
 
 _USELESS_ABORT = Fault("abort_without_tokens", "aborted without tokens")
+_NOTHING = Piece(np.empty(0, "<i4"), np.empty(0, "<f4"), (), "abort", "")
 _TOO_MANY_ABORTS = Fault("aborted_too_often", "aborted too often")
 
 
@@ -65,19 +72,35 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """How the run wants its samples. `ends_at`: until when (the loop's time); `truncates`: what is there then is kept,
+    and masked."""
+
+    bent_sampling: Bent = "refuse"
+    ends_at: float | None = None
+    truncates: bool = False
+
+
+class OutOfTime(TimeoutError):
+    """The group's time is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """What one `session.generate()` made; `finish` is "stop" or "length"."""
+    """What one `session.generate()` made; `finish` is "stop", "length" or "timeout"."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     text: str
-    finish: Finish
+    finish: Ended
 
 
 class Session:
     """One sample in the making."""
 
-    def __init__(self, sampler: Sampler, group: PromptGroup, prompt: Prompt, index: int, attempt: int) -> None:
+    def __init__(
+        self, sampler: Sampler, group: PromptGroup, prompt: Prompt, index: int, attempt: int, terms: Terms = Terms()
+    ) -> None:
         self.prompt = group
         self.prompt_ids = prompt.ids
         self.index = index
@@ -85,9 +108,11 @@ class Session:
         self.failure: Exception | None = None
         self._sampler = sampler
         self._start = prompt
+        self._terms = terms
         self._row = RowBuilder()
         self._texts: list[str] = []
-        self._finish: Finish | None = None
+        self._sampling: list[dict[str, Any]] = []  # of each turn
+        self._finish: Ended | None = None
         self._reward: float | None = None
         self._metadata: Mapping[str, Any] = {}
         self._closed = False
@@ -109,14 +134,18 @@ class Session:
         """One turn of the model, appended to the row. `sampling_params` win over the group's.
 
         `input_ids`, if given, is the whole input, and must begin with all ids so far; what it adds is appended with
-        mask 0. Errors: EngineRejected, SampleFailed, InvalidGroup; any of them ends the sample.
+        mask 0. Errors: EngineRejected, SampleFailed, InvalidGroup, OutOfTime; any of them ends the sample.
         """
         if self._closed:
             raise SampleFailed("generate was called on a session that is over")
+        if self.is_cut_short:
+            raise OutOfTime("the group's time is over: the turn before was the last")
         try:
             self._extend(input_ids)
-            turn = await self._turn(self._params(sampling_params))
-        except (EngineRejected, SampleFailed, InvalidGroup) as error:
+            params = self._params(sampling_params)
+            self._sampling.append(facts(params))
+            turn = await self._turn(params)
+        except (EngineRejected, SampleFailed, InvalidGroup, OutOfTime) as error:
             self.failure = self.failure or error
             raise
         self._texts.append(turn.text)
@@ -139,6 +168,11 @@ class Session:
 
     # For the worker
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the group's time ended it; what it has is kept."""
+        return self._finish == "timeout"
+
     def close(self) -> None:
         self._closed = True
 
@@ -146,9 +180,9 @@ class Session:
         """Errors: SampleFailed if nothing was generated."""
         if self._finish is None:
             raise SampleFailed("generate ended without a turn of the model")
-        return Sample(
-            self.index, self._finish, (self._row.build(),), "".join(self._texts), self._reward, dict(self._metadata)
-        )
+        row, text = self._row.build(is_masked=self.is_cut_short), "".join(self._texts)
+        metadata, sampling = dict(self._metadata), join_facts(self._sampling)
+        return Sample(self.index, self._finish, (row,), text, self._reward, metadata, sampling)
 
     # One turn
 
@@ -162,8 +196,10 @@ class Session:
 
     def _params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         params: dict[str, Any] = {**self._start.params, **given}
-        if "sampling_seed" in params and "sampling_seed" not in given:
-            params["sampling_seed"] += self.index  # the same seed would make n equal samples
+        check_sampling(params, self._terms.bent_sampling)
+        seed = params.get("sampling_seed")
+        if type(seed) is int and "sampling_seed" not in given:
+            params["sampling_seed"] = seed_of(seed, self.prompt.id, self.index)
         held = len(self.prompt_ids or ()) + len(self._row.ids)
         context = self._sampler.limits.context_length
         if context is not None and self._row.ids and held >= context:
@@ -180,6 +216,8 @@ class Session:
             made = len(self._row.ids) - begin
             left = params["max_new_tokens"] - made
             piece = await self._piece(_less(params, made))
+            if self._is_late and (isinstance(piece, Fault) or piece.finish == "abort"):
+                return self._cut_short(begin, texts, piece)
             aborts += isinstance(piece, Piece) and piece.finish == "abort"
             if isinstance(piece, Fault) or (piece.finish == "abort" and self._is_useless(piece)):
                 faults += 1
@@ -198,6 +236,19 @@ class Session:
                 return self._row.turn(begin, "".join(texts), finish)
             self._sampler.count_retry("abort")
 
+    @property
+    def _is_late(self) -> bool:
+        return self._terms.ends_at is not None and asyncio.get_running_loop().time() >= self._terms.ends_at
+
+    def _cut_short(self, begin: int, texts: Sequence[str], piece: Piece | Fault) -> Turn:
+        """The turn with what it has. Errors: OutOfTime, where the run doesn't want that, or the policy made nothing."""
+        if isinstance(piece, Piece) and len(piece.ids):
+            self._row.extend(piece)
+            texts = [*texts, piece.text]
+        if not self._terms.truncates or not self._row.has_made_tokens:
+            raise OutOfTime
+        return self._row.turn(begin, "".join(texts), "timeout")
+
     def _is_useless(self, piece: Piece) -> bool:
         # Without the prompt's ids nothing can be continued: text plus ids is no input.
         return not len(piece.ids) or (self.prompt_ids is None and piece.prompt_ids is None)
@@ -213,7 +264,7 @@ class Session:
         """One answer; while the engine is unavailable, asks again (the group's deadline ends that)."""
         tries, since = 0, 0.0
         sampler = self._sampler
-        while True:
+        while not (tries and self._is_late):
             try:
                 piece = await self._request(params)
             except EngineBusy as error:
@@ -233,6 +284,7 @@ class Session:
                 return piece
             tries += 1
             await asyncio.sleep(back_off(tries))
+        return _NOTHING
 
     async def _request(self, params: dict[str, Any]) -> Piece | Fault:
         request: dict[str, Any] = {"rid": uuid.uuid4().hex, "sampling_params": params, "return_logprob": True}
@@ -242,9 +294,16 @@ class Session:
             request |= {"text": self._start.text, "return_prompt_token_ids": True}
         else:
             request["input_ids"] = [*self.prompt_ids, *self._row.ids]
-        async with self._sampler.slots.hold():
+        if cuts_off(params):
+            request["return_sampling_mask"] = True
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout_at(self._terms.ends_at):
+                    await held.enter_async_context(self._sampler.slots.hold())
+            except TimeoutError:
+                return _NOTHING
             with self._sampler.metrics.engine_seconds.time():
-                piece = await self._sampler.engine.generate(request)
+                piece = await self._sampler.engine.generate(request, self._terms.ends_at)
         if isinstance(piece, Piece) and self.prompt_ids is None:
             self.prompt_ids = piece.prompt_ids
         return piece
@@ -257,15 +316,22 @@ def _less(params: dict[str, Any], made: int) -> dict[str, Any]:
 
 
 class RowBuilder:
-    """A row that grows. Its four parts always have the same length."""
+    """A row that grows. Its parts always have the same length."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self._logprobs: list[float] = []
         self._mask = bytearray()
+        self._kept: list[Sequence[int]] = []  # token by token, what the sampling left; empty: all, or no policy's
+        self._kept_logprobs: list[float] = []
         # Tokens that no policy made are of the version beside them, so that they make nothing look older than it is;
         # None: those at the beginning, which wait for the first turn.
         self._spans: list[tuple[int | None, int, int]] = []
+
+    @property
+    def has_made_tokens(self) -> bool:
+        """Whether the policy made any of the tokens."""
+        return any(self._mask)
 
     def append(self, ids: Sequence[int], mask: int) -> None:
         if not ids:
@@ -275,6 +341,7 @@ class RowBuilder:
         self.ids.extend(ids)
         self._logprobs.extend([0.0] * len(ids))
         self._mask.extend(bytes([1 if mask else 0]) * len(ids))
+        self._extend_kept(None, len(ids))
 
     def extend(self, piece: Piece) -> None:
         at = len(self.ids)
@@ -282,24 +349,44 @@ class RowBuilder:
         self.ids.extend(piece.ids.tolist())
         self._logprobs.extend(piece.logprobs.tolist())
         self._mask.extend(b"\1" * len(piece.ids))
+        self._extend_kept(piece.kept, len(piece.ids))
+
+    def _extend_kept(self, kept: Kept | None, length: int) -> None:
+        if kept is None:
+            self._kept.extend([()] * length)
+            self._kept_logprobs.extend([0.0] * length)
+            return
+        self._kept.extend(part.tolist() for part in np.split(kept.ids, np.cumsum(kept.lengths)[:-1]))
+        self._kept_logprobs.extend(kept.logprobs.tolist())
 
     def cut(self, length: int) -> None:
         """Forgets everything after the first `length` tokens."""
         del self.ids[length:], self._logprobs[length:], self._mask[length:]
+        del self._kept[length:], self._kept_logprobs[length:]
         self._spans = [(version, start, min(end, length)) for version, start, end in self._spans if start < length]
 
-    def turn(self, begin: int, text: str, finish: Finish) -> Turn:
+    def turn(self, begin: int, text: str, finish: Ended) -> Turn:
         return Turn(tuple(self.ids[begin:]), tuple(self._logprobs[begin:]), text, finish)
 
-    def build(self) -> Row:
+    def build(self, is_masked: bool = False) -> Row:
         first = next((version for version, _, _ in self._spans if version is not None), UNKNOWN_VERSION)
         spans: list[Span] = [(first if version is None else version, start, end) for version, start, end in self._spans]
         return Row(
             np.asarray(self.ids, dtype="<i4"),
             np.asarray(self._logprobs, dtype="<f4"),
-            np.frombuffer(bytes(self._mask), dtype="u1"),
+            np.frombuffer(bytes(len(self._mask)) if is_masked else bytes(self._mask), dtype="u1"),
             join_spans(spans),
+            extra=self._extra(),
         )
+
+    def _extra(self) -> dict[str, npt.NDArray[Any]]:
+        if not any(self._kept):
+            return {}
+        return {
+            "sampling_mask": np.asarray([token for place in self._kept for token in place], dtype="<i4"),
+            "sampling_mask_lengths": np.asarray([len(place) for place in self._kept], dtype="<i4"),
+            "sampling_logprobs": np.asarray(self._kept_logprobs, dtype="<f4"),
+        }
 
 
 async def one_turn(session: Session) -> None:

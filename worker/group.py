@@ -10,8 +10,8 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from rolloutfleet.broker import Broker, Finished
 from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
 from rolloutfleet.messages import Grant, PromptGroup, Sample
 from rolloutfleet.settings import RunConfig
-from worker.generate import SampleFailed, Sampler, Session, one_turn
+from worker.generate import SampleFailed, Sampler, Session, Terms, one_turn
 from worker.health import Fitness
 from worker.hooks import Hook, HookFailed, HookRunner
 from worker.rewards import Scorer
@@ -67,6 +67,7 @@ class Parts:
     fitness: Fitness
     counters: Counter[str]
     changed: asyncio.Event
+    proof: dict[str, str] = field(default_factory=dict[str, str])  # goes into each entry: fingerprint, dtype
 
 
 class GroupWork:
@@ -83,6 +84,7 @@ class GroupWork:
         self._work: asyncio.Task[Ending] | None = None
         self._finishing = False
         self._sends_prompt = True
+        self._terms = Terms(config.bent_sampling)
 
     async def run(self) -> Ending:
         began = time.monotonic()
@@ -110,9 +112,13 @@ class GroupWork:
     # The work
 
     async def _timed(self) -> Ending:
-        # A little before the broker's own hard deadline, so that the group ends with a reason that says more.
+        # A little before the broker's own hard deadline, so that the group ends with a reason that says more; the
+        # engine is told to stop before that, for what is there to be known, stored and scored.
         longest = self._config.group_seconds
-        async with asyncio.timeout(longest - min(2.0, longest / 20)):
+        hard = asyncio.get_running_loop().time() + longest - min(2.0, longest / 20)
+        truncates = self._config.timeout == "truncate"
+        self._terms = Terms(self._config.bent_sampling, hard - min(10.0, longest / 4), truncates)
+        async with asyncio.timeout_at(hard):
             await self.may_begin.wait()
             given = PromptGroup.from_text(self.grant.text, self._config.max_bytes)
             group = given.model_copy(update={"id": self.grant.id, "n": self.grant.n})
@@ -150,12 +156,22 @@ class GroupWork:
             "lengths": json.dumps([sample.length for sample in samples]),
             "versions": json.dumps([oldest, newest]),
             "worker": self._worker,
+            "equal": self._count_equal(samples),
+            **self._parts.proof,
         }
         word = await until_answered(lambda: self._parts.broker.complete(self.grant, fields))
         if word == "missing":
             self._finishing = False
             return None
         return Ending("completed" if word == "ok" else word)
+
+    def _count_equal(self, samples: Sequence[Sample]) -> int:
+        """How many samples say the same as another one: the engine's seed, or its temperature, may be wrong."""
+        equal = len(samples) - len({b"/".join(row.ids.tobytes() for row in sample.rows) for sample in samples})
+        if equal:
+            self._parts.counters["equal_samples"] += equal
+            self._parts.sampler.metrics.equal.inc(equal)
+        return equal
 
     async def _drop(self, reason: str) -> Ending:
         word = await until_answered(lambda: self._parts.broker.drop(self.grant.token, reason))
@@ -181,7 +197,7 @@ class GroupWork:
 
     async def _make(self, group: PromptGroup, prompt: Prompt, index: int) -> bytes:
         """Generates a sample and stores it. The bytes that are stored: another holder may have been first."""
-        session = Session(self._parts.sampler, group, prompt, index, self.grant.attempt)
+        session = Session(self._parts.sampler, group, prompt, index, self.grant.attempt, self._terms)
         sample = await self._generate(session)
         self.unmade -= 1
         if self._config.refill == "sample":
@@ -236,7 +252,8 @@ class GroupWork:
                 await self._parts.runner.call_freely(hook, None, session)
         except HookFailed as error:
             # What ended the sample inside of the session says more than what the hook made of it.
-            raise session.failure or SampleFailed(str(error)) from error
+            if not session.is_cut_short:
+                raise session.failure or SampleFailed(str(error)) from error
         finally:
             session.close()
         if session.failure is not None:

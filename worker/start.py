@@ -162,6 +162,7 @@ def _parts(opened: Opened, info: EngineInfo, things: AsyncExitStack) -> Parts:
         fitness=opened.fitness,
         counters=counters,
         changed=asyncio.Event(),
+        proof={"dtype": info.dtype},
     )
 
 

@@ -1,6 +1,6 @@
 """`python -m tests.engine [ARGUMENT ...]`: tests against the real SGLang on this machine's CPU. Arguments go to pytest.
 
-`--can-run` says in one line why it can't run here, with exit code 1, or nothing.
+`--prepare` only makes the environment; where that can't be done it says why in one line, with exit code 1.
 """
 
 import os
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.engine.environment import EnvironmentFailed, obstacle, prepare
+from tests.engine.environment import EnvironmentFailed, prepare
 from tests.engine.model import make_model
 from tests.engine.servers import Servers, ServersFailed
 
@@ -21,15 +21,22 @@ FLEET = "tests/engine"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if list(arguments) == ["--can-run"]:
-        why = obstacle()
-        print(why, end="\n" if why else "")
-        return int(bool(why))
+    if list(arguments) == ["--prepare"]:
+        return _prepare()
     try:
         return run(prepare(), arguments)
     except (EnvironmentFailed, ServersFailed) as error:
         print(f"test-engine: {error}", file=sys.stderr)
         return 1
+
+
+def _prepare() -> int:
+    try:
+        prepare()
+    except EnvironmentFailed as error:
+        print(" ".join(str(error).split()))
+        return 1
+    return 0
 
 
 def run(python: Path, arguments: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """The Python environment of the real engine: made once, kept outside of the tree, and named after what is in it.
 
-Invariants: a stamp is written last, so that an installation that was cut off is made anew; two callers at once make
-it once.
+Invariants: a stamp is written last, and an installation that was cut off is taken up where it ended; a download that
+breaks is tried again; the making has an end; two callers at once make it once.
 """
 
 import fcntl
@@ -19,7 +19,9 @@ from pathlib import Path
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 NEEDED_GIB = 8.0  # 5.2 of them in the environment; while it is made, wheels are unpacked beside it
 PYTHON = (3, 12)  # whose wheels the versions were tried with
-INSTALL_SECONDS = 1800
+INSTALL_SECONDS = 1500  # for all tries together
+TRIES = 5
+PAUSE_SECONDS = 10
 _GIB = 1 << 30
 
 
@@ -74,44 +76,53 @@ def prepare() -> Path:
 
 def _make(folder: Path, python: str) -> None:
     began = time.monotonic()
-    print(f"installing the real engine into {folder} (5 GB, a minute or some, once)", flush=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    inside = str(_python(folder))
-    _run([python, "-m", "venv", str(folder)])
-    # pip brings uv in the version of the list, and uv the rest: in seconds where pip takes minutes.
-    _run([inside, "-m", "pip", "install", "--quiet", "--no-deps", "--constraint", str(REQUIREMENTS), "uv"])
-    _run(
-        [
-            str(folder / "bin" / "uv"),
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            inside,
-            "--no-deps",
-            "-r",
-            str(REQUIREMENTS),
-        ]
-    )
+    end = began + INSTALL_SECONDS
+    print(f"installing the real engine into {folder} (5 GB, some minutes, once)", file=sys.stderr, flush=True)
+    inside = _python(folder)
+    if not _can_make_environments(str(inside)):
+        shutil.rmtree(folder, ignore_errors=True)
+        _run([python, "-m", "venv", str(folder)], end)
+    # pip brings uv in the version of the list, and uv the rest: in seconds where pip takes minutes. Both pass over what
+    # is installed, and uv keeps each wheel as soon as it has come.
+    pip, uv = [str(inside), "-m", "pip"], [str(folder / "bin" / "uv"), "pip"]
+    _try([*pip, "install", "--quiet", "--no-deps", "--constraint", str(REQUIREMENTS), "uv"], end)
+    _try([*uv, "install", "--quiet", "--python", str(inside), "--no-deps", "-r", str(REQUIREMENTS)], end)
     _stamp(folder).touch()
-    print(f"installed it in {time.monotonic() - began:.0f} s", flush=True)
+    print(f"installed it in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
-def _run(command: Sequence[str]) -> None:
+def _try(command: Sequence[str], end: float) -> None:
+    """Runs it until it succeeds, TRIES times at most. Errors: EnvironmentFailed, the last one's."""
+    for tries in range(1, TRIES + 1):
+        try:
+            return _run(command, end)
+        except EnvironmentFailed as error:
+            if tries == TRIES or time.monotonic() + PAUSE_SECONDS > end:
+                raise
+            print(f"{error}\ntrying again", file=sys.stderr, flush=True)
+            time.sleep(PAUSE_SECONDS)
+
+
+def _run(command: Sequence[str], end: float) -> None:
     # Settings of the user's pip would send packages elsewhere than into the environment.
     elsewhere = ("PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_HASHES", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere} | {
         "PIP_USER": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_RETRIES": "10",
+        "UV_HTTP_TIMEOUT": "120",  # of silence; wheels have up to 800 MB
     }
     if "PIP_INDEX_URL" in environment:
         environment.setdefault("UV_DEFAULT_INDEX", environment["PIP_INDEX_URL"])
+    words = " ".join(command)
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=max(1.0, end - time.monotonic())
+        )
     except subprocess.TimeoutExpired as error:
-        raise EnvironmentFailed(f"{' '.join(command)} took longer than {INSTALL_SECONDS} s") from error
+        raise EnvironmentFailed(f"{words} took longer than was left of {INSTALL_SECONDS} s") from error
     if done.returncode:
-        raise EnvironmentFailed(f"{' '.join(command)} failed:\n{(done.stderr or done.stdout)[-2000:]}")
+        raise EnvironmentFailed(f"{words} failed:\n{(done.stderr or done.stdout)[-2000:]}")
 
 
 def _pythons() -> Iterator[str]:

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rolloutfleet.errors import InvalidGroup, ProtocolMismatch
-from rolloutfleet.messages import PromptGroup, Row, Sample, pack_array, read_rewards, unpack_array
+from rolloutfleet.messages import PromptGroup, Row, Sample, pack_array, unpack_array
+from rolloutfleet.reading import read_rewards
 
 KNOWN = set(PromptGroup.model_fields)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

@@ -8,6 +8,7 @@ import pytest
 
 from rolloutfleet.broker import Finished
 from rolloutfleet.messages import Sample
+from rolloutfleet.sampling import seed_of
 from tests.fakes.engine import FakeEngine, said
 from tests.worker.fleet import Fleet, sample, until
 
@@ -27,22 +28,24 @@ async def test_each_sample_is_a_request_of_its_own_with_an_rid_of_equal_length(
     fleet: Fleet, engine: FakeEngine
 ) -> None:
     await fleet.configure(n=4)
-    await fleet.submit("g", sampling_params={"top_p": 0.9})
+    await fleet.submit("g", sampling_params={"stop": ["\n"]})
     async with fleet.worker():
         await fleet.completed(1)
     rids = [request["rid"] for request in engine.requests]
     assert len(set(rids)) == 4
     assert {len(rid) for rid in rids} == {32}
     assert all(request["input_ids"] == [5, 6] and request["return_logprob"] is True for request in engine.requests)
-    assert engine.requests[0]["sampling_params"] == {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 998}
+    assert engine.requests[0]["sampling_params"] == {"temperature": 1.0, "stop": ["\n"], "max_new_tokens": 998}
 
 
-async def test_a_seed_differs_between_the_samples_of_a_group(fleet: Fleet, engine: FakeEngine) -> None:
+async def test_one_seed_for_all_differs_between_samples_and_between_groups(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure(n=3)
-    await fleet.submit("g", sampling_params={"sampling_seed": 40})
+    await fleet.submit("a", "b", sampling_params={"sampling_seed": 40})
     async with fleet.worker():
-        await fleet.completed(1)
-    assert sorted(request["sampling_params"]["sampling_seed"] for request in engine.requests) == [40, 41, 42]
+        await fleet.completed(2)
+    seeds = {request["sampling_params"]["sampling_seed"] for request in engine.requests}
+    assert seeds == {seed_of(40, group, index) for group in "ab" for index in range(3)}
+    assert len(seeds) == 6
 
 
 async def test_the_engine_never_serves_more_samples_than_the_pod_has_slots(fleet: Fleet, engine: FakeEngine) -> None:

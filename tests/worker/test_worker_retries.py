@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rolloutfleet.messages import Row, Sample
+from rolloutfleet.sampling import seed_of
 from tests.fakes.engine import FakeEngine, Reply, never, said
 from tests.worker.fleet import Fleet, until
 
@@ -129,7 +130,7 @@ async def test_a_failed_sample_leaves_its_finished_siblings_stored(fleet: Fleet,
     failing = True
 
     async def script(request: dict[str, Any]) -> Any:
-        if request["sampling_params"]["sampling_seed"] == 1 and failing:
+        if request["sampling_params"]["sampling_seed"] == seed_of(0, "g", 1) and failing:
             await until(lambda: fleet.stat("samples"))
             return b""
         return said([1])
@@ -141,11 +142,11 @@ async def test_a_failed_sample_leaves_its_finished_siblings_stored(fleet: Fleet,
         failing = False
         await fleet.completed(1)
     seeds = [request["sampling_params"]["sampling_seed"] for request in engine.requests]
-    assert seeds.count(0) == 1
+    assert seeds.count(seed_of(0, "g", 0)) == 1
 
 
 async def test_an_aborted_sample_goes_on_from_its_tokens(fleet: Fleet, engine: FakeEngine) -> None:
-    await fleet.configure(n=1)
+    await fleet.configure(n=1, bent_sampling="allow")
     answers = [said([1, 2], finish="abort", version="7", text="a"), said([3], version="8", logprob=-2.0, text="b")]
     engine.script = lambda _: answers[len(engine.requests) - 1]
     await fleet.submit("g", sampling_params={"max_new_tokens": 10, "min_new_tokens": 3})
