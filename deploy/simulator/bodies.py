@@ -82,10 +82,28 @@ def _meta_info(plan: Plan, progress: Progress, ids: list[int], tokens: TokenMode
     if not plan.request.wants_logprobs or fault == "missing_logprobs":
         return text
     entries = _logprobs(plan, progress.spans, ids, tokens, fault)
+    more = json.dumps(_beside(plan, progress.spans, ids, tokens))
     return (
         f'{text[:-1]},"input_token_logprobs":[],"output_token_logprobs_length":{len(entries)},'
-        f'"output_token_logprobs":[{",".join(entries)}]}}'
+        f'"output_token_logprobs":[{",".join(entries)}]{", " if len(more) > 2 else ""}{more[1:]}'
     )
+
+
+def _beside(plan: Plan, spans: Sequence[Span], ids: list[int], tokens: TokenModel) -> dict[str, Any]:
+    """What is asked for rarely: the likeliest tokens, and those that the sampling left."""
+    request, fields = plan.request, dict[str, Any]()
+    if request.top_logprobs:
+        top = [tokens.top_logprobs(token, request.top_logprobs, request.temperature) for token in ids]
+        fields["output_top_logprobs"] = [[[number, token, None] for token, number in place] for place in top]
+    if request.wants_mask:
+        most = 1 if request.temperature == 0 else request.top_k
+        places = [tokens.neighbours(token, most) for token in ids]
+        numbers = [tokens.logprob(ids[at], at, span.version) for span in spans for at in range(span.start, span.end)]
+        fields["output_token_sampling_mask"] = places
+        # Of the drawn token among a few: likelier than among all.
+        fields["output_token_sampling_logprobs"] = [0.0 if most == 1 else number / 2 for number in numbers]
+        fields["output_token_sampling_mask_length"] = len(places)
+    return fields
 
 
 def _logprobs(plan: Plan, spans: Sequence[Span], ids: list[int], tokens: TokenModel, fault: str | None) -> list[str]:

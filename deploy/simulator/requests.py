@@ -11,6 +11,7 @@ from typing import Any, cast
 from deploy.simulator.tokens import text_to_ids
 
 DEFAULT_MAX_NEW_TOKENS = 128
+MASK_TOP_K = 4096
 SAMPLING_PARAMETERS = frozenset(
     {
         "beam_width", "choice", "custom_params", "ebnf", "frequency_penalty", "ignore_eos", "json_schema", "logit_bias",
@@ -68,6 +69,10 @@ class GenerateRequest:
     keeps_stop: bool
     ignore_eos: bool
     sampling_seed: int | None
+    temperature: float
+    top_k: int
+    top_logprobs: int
+    wants_mask: bool
     wants_logprobs: bool
     wants_token_texts: bool
     wants_prompt_ids: bool
@@ -104,6 +109,10 @@ def read_generate(body: Json, context_length: int, vocabulary: int) -> GenerateR
         keeps_stop=_read_switch(sampling, "no_stop_trim"),
         ignore_eos=_read_switch(sampling, "ignore_eos"),
         sampling_seed=sampling.get("sampling_seed"),
+        temperature=_given(sampling, "temperature", 1.0),
+        top_k=_given(sampling, "top_k", -1),
+        top_logprobs=_read_top_logprobs(body),
+        wants_mask=_read_mask(body, sampling),
         wants_logprobs=_read_flag(body, "return_logprob"),
         wants_token_texts=_read_flag(body, "return_text_in_logprobs"),
         wants_prompt_ids=_read_flag(body, "return_prompt_token_ids"),
@@ -138,6 +147,29 @@ def _read_flag(body: Json, name: str) -> bool:
     if value not in (None, False, True):  # 0 and 1 are equal to the last two
         raise MalformedBody(f"{name} must be a valid boolean; the simulator takes no batches")
     return bool(value)
+
+
+def _given(sampling: Json, name: str, default: float) -> Any:
+    value = sampling.get(name)
+    return default if value is None else value
+
+
+def _read_mask(body: Json, sampling: Json) -> bool:
+    wants = _read_flag(body, "return_sampling_mask")
+    top_k = 1 if sampling.get("temperature") == 0 else _given(sampling, "top_k", -1)
+    if wants and not 1 <= top_k <= MASK_TOP_K:
+        raise BadRequest(
+            f"return_sampling_mask requires top_k=1 for greedy sampling or finite 1 < top_k <= {MASK_TOP_K}; "
+            f"got top_k={top_k}."
+        )
+    return wants
+
+
+def _read_top_logprobs(body: Json) -> int:
+    value = body.get("top_logprobs_num")
+    if not isinstance(value, int | None):
+        raise MalformedBody("top_logprobs_num must be an integer; the simulator takes no batches")
+    return value or 0
 
 
 def _read_switch(sampling: Json, name: str) -> bool:

@@ -6,6 +6,7 @@
   `prompt + partial answer` can be read back.
 """
 
+import math
 import random
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
@@ -14,6 +15,7 @@ _LONE_BYTES = 256
 _TEXT_IDS = _LONE_BYTES + 65_536
 _BLOCK = 1 << 16
 _TABLE = 1 << 12
+_LIKELY, _STEP, _COLDEST = 64, 0.15, 1e-6  # the likeliest ids, and by how much each is less so than the one before
 _TOKEN_STRIDE = 40_503
 _POSITION_STRIDE = 30_011
 
@@ -45,6 +47,7 @@ class TokenModel:
 
     def __init__(self, seed: int, vocabulary: int, stop_token: int) -> None:
         self._seed = seed
+        self._vocabulary = vocabulary
         lowest = _TEXT_IDS if vocabulary >= 2 * _TEXT_IDS else 0
         choices = [token for token in range(lowest, vocabulary) if token != stop_token]
         draw = random.Random(seed)
@@ -75,6 +78,17 @@ class TokenModel:
         texts, mask = self._logprob_texts, _TABLE - 1
         base = self._offset(version) + first * _POSITION_STRIDE
         return [texts[(token * _TOKEN_STRIDE + base + at * _POSITION_STRIDE) & mask] for at, token in enumerate(tokens)]
+
+    def top_logprobs(self, token: int, count: int, temperature: float) -> list[tuple[int, float]]:
+        """The likeliest (id, log-probability) at the place of a token, which is never among them, likeliest first: of
+        a distribution that is the same everywhere, and follows the temperature."""
+        scores = [-_STEP * rank / max(temperature, _COLDEST) for rank in range(_LIKELY)]
+        total = math.log(sum(map(math.exp, scores)))
+        return list(zip(self.neighbours(token, count + 1)[1:], [score - total for score in scores], strict=False))
+
+    def neighbours(self, token: int, count: int) -> list[int]:
+        """So many different ids, the token first."""
+        return [(token + at) % self._vocabulary for at in range(min(count, self._vocabulary))]
 
     def _place(self, token: int, position: int, version: str) -> int:
         return (token * _TOKEN_STRIDE + position * _POSITION_STRIDE + self._offset(version)) & (_TABLE - 1)

@@ -5,6 +5,7 @@ other times, so these tests wait for facts only, and they name ids that the tini
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +17,8 @@ from deploy.simulator import Simulator, SimulatorSettings
 from tests.engine.client import ENDLESS, LONG, PROMPT, QUICK, Client, Json, Spawn, beside, client_of, finish, span
 
 REAL_URL = os.environ.get("ROLLOUTFLEET_CONTRACT_URL")
+
+pytestmark = pytest.mark.timeout(120 if REAL_URL is None else 400)
 
 
 @pytest.fixture
@@ -51,6 +54,45 @@ async def test_contract_tokens_log_probabilities_and_counts_agree(engine: Client
     assert (meta["id"], meta["prompt_tokens"], meta["completion_tokens"]) == ("a-1", 4, 12)
     assert meta["finish_reason"] == {"type": "length", "length": 12}
     assert meta["cached_tokens"] >= 0
+
+
+async def test_contract_a_sampling_mask_holds_each_token_among_those_that_were_left(engine: Client) -> None:
+    answer = await engine.generate(QUICK | {"top_k": 5}, return_logprob=True, return_sampling_mask=True)
+    meta, ids = answer["meta_info"], answer["output_ids"]
+    places, numbers = meta["output_token_sampling_mask"], meta["output_token_sampling_logprobs"]
+    assert len(places) == len(numbers) == meta["output_token_sampling_mask_length"] == len(ids) == 12
+    assert all(token in place and len(place) == len(set(place)) <= 5 for token, place in zip(ids, places, strict=True))
+    whole = [entry[0] for entry in meta["output_token_logprobs"]]
+    assert all(of_all - 1e-4 <= of_left <= 1e-4 for of_all, of_left in zip(whole, numbers, strict=True))
+
+
+async def test_contract_greedy_leaves_one_token(engine: Client) -> None:
+    answer = await engine.generate(QUICK | {"temperature": 0}, return_logprob=True, return_sampling_mask=True)
+    assert answer["meta_info"]["output_token_sampling_mask"] == [[token] for token in answer["output_ids"]]
+    assert set(answer["meta_info"]["output_token_sampling_logprobs"]) == {0}
+
+
+@pytest.mark.parametrize("sampling", [{"top_p": 0.5}, {"top_k": 5000}])
+async def test_contract_a_sampling_mask_needs_a_top_k(engine: Client, sampling: Json) -> None:
+    answer = await engine.refused(input_ids=PROMPT, sampling_params=sampling, return_sampling_mask=True)
+    assert "return_sampling_mask requires" in answer["error"]["message"]
+
+
+async def test_contract_the_likeliest_tokens_are_of_the_distribution_at_the_temperature(engine: Client) -> None:
+    found: list[dict[int, float]] = []
+    for temperature in (1.0, 2.0):
+        sampling = {"max_new_tokens": 1, "ignore_eos": True, "temperature": temperature, "sampling_seed": 1}
+        answer = await engine.generate(sampling, return_logprob=True, top_logprobs_num=8)
+        (place,) = answer["meta_info"]["output_top_logprobs"]
+        found.append({entry[1]: entry[0] for entry in place})
+        assert [entry[0] for entry in place] == sorted((entry[0] for entry in place), reverse=True)
+        assert sum(math.exp(entry[0]) for entry in place) <= 1.0001
+    cold, hot = found
+    assert len(cold) == 8
+    first, *rest = cold
+    assert [hot[first] - hot[it] for it in rest] == [
+        pytest.approx((cold[first] - cold[it]) / 2, abs=1e-3) for it in rest
+    ]
 
 
 async def test_contract_versions_cover_the_output_tokens(engine: Client) -> None:

@@ -177,6 +177,29 @@ async def test_contract_after_a_retracting_update_a_cached_prefix_counts_under_t
     assert _said(after) != [pytest.approx(pair, abs=1e-4) for pair in _said(before)]
 
 
+async def test_contract_an_update_changes_the_log_probabilities_of_a_running_request_from_there_on(
+    own: Own, spawn: Spawn
+) -> None:
+    body: Json = {"input_ids": list(range(5, 105)), "return_logprob": True}
+    greedy: Json = {"max_new_tokens": 2000, "ignore_eos": True, "temperature": 0, "sampling_seed": 1}
+    async with own() as engine, client_of(engine.url) as client:
+        whole = await client.generate(greedy, **body)
+        await client.post("/slow_down", {"forward_sleep_time": 0.05})
+        request = spawn(client.generate(greedy, **body))
+        await client.until_load(running=1)
+        await client.post("/pause_generation", {"mode": "retract"})
+        weights = {"model_path": str(engine.weights()), "weight_version": "1"}
+        assert (await client.post("/update_weights_from_disk", weights))[0] == 200
+        await client.post("/slow_down", {"forward_sleep_time": None})
+        await client.post("/continue_generation")
+        changed = await request
+    (*_, span) = changed["meta_info"]["weight_versions"]
+    start = span["start"]
+    assert (span["version"], span["end"]) == ("1", 2000)
+    assert _said(changed)[:start] == [pytest.approx(pair, abs=1e-4) for pair in _said(whole)[:start]]
+    assert _said(changed)[start:] != [pytest.approx(pair, abs=1e-4) for pair in _said(whole)[start:]]
+
+
 async def _is_flushed(client: Client) -> bool:
     return (await client.post("/flush_cache"))[0] == 200
 

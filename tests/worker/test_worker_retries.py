@@ -48,7 +48,7 @@ async def test_a_request_that_hangs_is_aborted_at_the_engine(fleet: Fleet, engin
     async with fleet.worker(request_timeout_seconds=0.2):
         await fleet.completed(1)
         await until(lambda: engine.aborted)
-    assert engine.aborted == [engine.requests[0]["rid"]]
+    assert engine.requests[0]["rid"] in engine.aborted
 
 
 async def test_the_answer_to_another_request_is_asked_again(fleet: Fleet, engine: FakeEngine) -> None:
@@ -220,7 +220,7 @@ async def test_a_group_that_is_given_up_aborts_its_running_requests_at_the_engin
     async with fleet.worker():
         await fleet.dead()
         await until(lambda: engine.aborted)
-    assert engine.aborted == [engine.requests[0]["rid"]]
+    assert engine.requests[0]["rid"] in engine.aborted
 
 
 async def test_a_group_that_takes_too_long_fails_and_says_so(fleet: Fleet, engine: FakeEngine) -> None:
