@@ -60,7 +60,7 @@ _TYPES: dict[str, type] = {
 
 def main(argv: Sequence[str]) -> int:
     """Exit code 0 after a drain or SIGINT, 2 for a wrong setting."""
-    options = vars(_parser().parse_args(argv))
+    options = vars(make_parser().parse_args(argv))
     try:
         settings = read_settings(options)
         return asyncio.run(_serve(settings))
@@ -75,7 +75,7 @@ def read_settings(options: dict[str, Any]) -> SimulatorSettings:
     return SimulatorSettings(**options, faults=Faults().changed(faults))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy simulator", description="One simulated SGLang engine.")
     add = parser.add_argument
     for setting in fields(SimulatorSettings):

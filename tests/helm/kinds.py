@@ -37,7 +37,7 @@ def _validator(api_version: str, kind: str, minor: str) -> jsonschema.Draft20201
         schema = cast(Schema, json.loads(own.read_text()))
         if schema["properties"]["apiVersion"]["const"] != api_version:
             raise UnknownKind(f"{api_version} {kind}")
-        return jsonschema.Draft202012Validator(schema)
+        return jsonschema.Draft202012Validator(schema, registry=_definitions(minor))
     group, _, version = api_version.rpartition("/")
     name = f"{kind.lower()}-{group.split('.')[0] + '-' if group else ''}{version}.json"
     schema = _schema(minor, name)

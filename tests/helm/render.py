@@ -15,6 +15,8 @@ from tests.helm_tools import Generation, helm
 type Object = dict[str, Any]
 
 KUBERNETES = ("1.29.0", "1.33.0", "1.37.0")  # the oldest that the chart takes, one between, the newest
+# Modes that no older Kubernetes can have.
+NEEDS = {"devices": "1.34.0"}
 RELEASE, NAMESPACE = "fleet", "rollouts"
 # Kinds of others that the chart can render: the cluster is said to have them.
 EXTRA_APIS = ("leaderworkerset.x-k8s.io/v1", "keda.sh/v1alpha1", "monitoring.coreos.com/v1")
@@ -32,7 +34,6 @@ class Cluster:
     kubernetes: str = KUBERNETES[-1]
     apis: tuple[str, ...] = EXTRA_APIS
     generation: Generation = 4
-    revision_is_upgrade: bool = False
 
 
 NEWEST = Cluster()
@@ -41,6 +42,11 @@ NEWEST = Cluster()
 def ci_modes() -> list[str]:
     """Names of the modes that ci/ has values for."""
     return sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
+
+
+def combinations() -> list[tuple[str, str]]:
+    """Every mode with every Kubernetes that can have it."""
+    return [(mode, version) for mode in ci_modes() for version in KUBERNETES if version >= NEEDS.get(mode, "")]
 
 
 def ci_values(mode: str) -> dict[str, Any]:
@@ -69,7 +75,6 @@ def _rendered(values: str, cluster: Cluster) -> str | RenderError:
     command = [str(helm(cluster.generation)), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
     command += ["--kube-version", cluster.kubernetes, "--values", "-"]
     command += [option for api in cluster.apis for option in ("--api-versions", api)]
-    command += ["--is-upgrade"] if cluster.revision_is_upgrade else []
     # No cluster, no plugins, no repositories of whoever runs this.
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": "/nonexistent"}
     done = subprocess.run(command, input=values, capture_output=True, text=True, timeout=_SECONDS, env=environment)

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests.helm.kinds import UnknownKind, problems
-from tests.helm.render import KUBERNETES, NAMESPACE, Cluster, ci_modes, ci_values, named, render_mode, render_text
+from tests.helm.render import NAMESPACE, Cluster, ci_modes, ci_values, combinations, named, render_mode, render_text
 from tests.helm.values import CHART
 from tests.helm_tools import Generation, helm
 
@@ -13,8 +13,7 @@ MODES = ci_modes()
 GENERATIONS: tuple[Generation, ...] = (3, 4)
 
 
-@pytest.mark.parametrize("kubernetes", KUBERNETES)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "kubernetes"), combinations())
 def test_every_object_of_every_mode_is_valid(mode: str, kubernetes: str):
     objects = render_mode(mode, Cluster(kubernetes))
     wrong = [f"{named(one)}: {problem}" for one in objects for problem in problems(one, kubernetes)]

@@ -2,8 +2,6 @@
 {{- include "rolloutfleet.redisEnv" . }}
 - name: ROLLOUTFLEET_API_PORT
   value: "8000"
-- name: ROLLOUTFLEET_API_FLEET
-  value: {{ include "rolloutfleet.fleet" . | quote }}
 # desired_workers is the number that the scaling goes by: the same bounds.
 - name: ROLLOUTFLEET_API_LEAST_WORKERS
   value: {{ int .Values.scaling.minWorkers | quote }}

@@ -51,7 +51,7 @@
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ eq .engine.mode "simulated" | ternary "16Mi" .engine.shmSize }}}
 - name: engine-tmp
-  emptyDir: {}
+  emptyDir: {sizeLimit: {{ .engine.cacheSize }}}
 {{- end }}
 {{- if eq .engine.mode "sidecar" }}
 - name: engine-cache

@@ -15,6 +15,13 @@
 this cluster has no {{ $version }}, and {{ $mend }} (helm template asks no cluster: tell it by --api-versions {{ $version }})
 {{- end }}
 {{- end }}
+{{- if semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version }}
+{{- range $pool, $its := include "rolloutfleet.pools" . | fromJson }}
+{{- if dig "resourceClaims" nil $its.worker.pod }}
+worker.pod.resourceClaims needs Kubernetes 1.34, and this cluster has {{ $.Capabilities.KubeVersion.Version }}: name the GPUs in engine.resources.limits instead
+{{- end }}
+{{- end }}
+{{- end }}
 {{- include "rolloutfleet.problems.handover" . }}
 {{- end -}}
 
@@ -22,14 +29,17 @@ this cluster has no {{ $version }}, and {{ $mend }} (helm template asks no clust
 {{- define "rolloutfleet.problems.handover" -}}
 {{- range $pool, $its := include "rolloutfleet.pools" . | fromJson }}
 {{- $name := include "rolloutfleet.workerName" (list $ $pool) }}
-{{- with lookup "apps/v1" "Deployment" $.Release.Namespace $name }}
+{{- $spans := gt (int $its.engine.nodes) 1 }}
+{{- $renders := include "rolloutfleet.rendersReplicas" (dict "root" $ "engine" $its.engine) }}
+{{- $version := $spans | ternary "leaderworkerset.x-k8s.io/v1" "apps/v1" }}
+{{- with lookup $version ($spans | ternary "LeaderWorkerSet" "Deployment") $.Release.Namespace $name }}
 {{- $live := int (dig "spec" "replicas" 1 .) }}
 {{- $rendered := hasKey (dig "metadata" "annotations" dict .) "rolloutfleet/replicas-are-rendered" }}
-{{- if and $.Values.operator.enabled $rendered (ne $live 1) }}
-operator.enabled was false and Deployment {{ $name }} has {{ $live }} replicas, which this upgrade would set to 1: first upgrade with operator.enabled=false and worker.replicas=1 (workers give back what they hold), then enable the operator, which scales to worker.replicas again
+{{- if and $rendered (not $renders) (ne $live 1) }}
+until now the chart set the number of workers of {{ $name }}, which is {{ $live }}, and this upgrade would make it 1: first upgrade with the old values and worker.replicas=1 (workers give back what they hold), then change scaling.owner or operator.enabled, and whoever scales then raises it again
 {{- end }}
-{{- if and (not $.Values.operator.enabled) (not $rendered) (ne $live (int $its.worker.replicas)) }}
-operator.enabled is false, so the chart sets the number of workers, and Deployment {{ $name }} has {{ $live }} replicas, worker.replicas is {{ int $its.worker.replicas }}: set worker.replicas to {{ $live }}, and change it in an upgrade after this one
+{{- if and $renders (not $rendered) (ne $live (int $its.worker.replicas)) }}
+from this upgrade on the chart sets the number of workers of {{ $name }}, which is {{ $live }} now, and worker.replicas is {{ int $its.worker.replicas }}: set worker.replicas to {{ $live }}, and change it in an upgrade after this one
 {{- end }}
 {{- end }}
 {{- end }}

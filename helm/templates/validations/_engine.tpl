@@ -40,6 +40,13 @@ modelCache.preload is enabled and engine.model ({{ $.Values.engine.model }}) is 
 {{- if and (ne $engine.mode "sidecar") (gt (int $engine.nodes) 1) }}
 {{ .where }}engine.nodes is {{ int $engine.nodes }} and engine.mode is {{ $engine.mode }}: only SGLang as sidecar spans several pods; set nodes to 1
 {{- end }}
+{{- range $name, $resources := dict "engine" $engine.resources "worker" .worker.resources }}
+{{- $most := dig "limits" "memory" "" $resources }}
+{{- $asked := dig "requests" "memory" "" $resources }}
+{{- if and $most $asked (gt (include "rolloutfleet.bytes" $asked | int64) (include "rolloutfleet.bytes" $most | int64)) }}
+{{ $.where }}{{ $name }}.resources asks for {{ $asked }} of memory, more than its limit of {{ $most }}: lower requests.memory or raise limits.memory
+{{- end }}
+{{- end }}
 {{- $limit := dig "limits" "memory" "" $engine.resources }}
 {{- if and (eq $engine.mode "sidecar") $limit (ge (include "rolloutfleet.bytes" $engine.shmSize | int64) (include "rolloutfleet.bytes" $limit | int64)) }}
 {{ .where }}engine.shmSize ({{ $engine.shmSize }}) is not below engine.resources.limits.memory ({{ $limit }}), which counts it, so the engine would be killed again and again: lower shmSize or raise the limit
