@@ -32,7 +32,8 @@ class WindowChange(_Body):
     ] = None
     refill: Annotated[Refill | None, Field(description="group or sample.", examples=["sample"])] = None
     overcommit: Annotated[
-        int | None, Field(ge=1, le=100_000, description="Permille by which W exceeds the samples.", examples=[1200])
+        Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] | None,
+        Field(description="Permille by which W exceeds the samples, or auto.", examples=[1200]),
     ] = None
     open_cap: Annotated[
         int | None, Field(ge=1, le=1_000_000, description="sample refill: most open groups, in windows.", examples=[4])

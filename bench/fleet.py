@@ -1,7 +1,8 @@
 """A fleet in one process: real claims on a real broker, engines that only let time pass.
 
-A worker claims, puts and completes as worker/ does: it claims up to its own room, waits on `wake` where the window is
-closed, gathers finished samples while a put is under way, and completes a group once all its samples are answered.
+A worker claims, puts and completes as worker/ does: it claims what worker/ would have room for, waits on `wake` where
+the window is closed, gathers finished samples while a put is under way, and completes a group once all its samples are
+answered.
 Every sample takes its length times `seconds_per_token`, whatever else runs (constant decode speed).
 """
 
@@ -13,30 +14,36 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rolloutfleet.broker import Broker, Finished, Put
 from rolloutfleet.messages import Grant, Row, Sample
 from rolloutfleet.redis import BLOCK_SECONDS, Client
+from rolloutfleet.settings import RunConfig
 from rolloutfleet.window import Refill
+from worker.slots import room
 
+type Auto = Literal["auto"]
 type Lengths = Callable[[str], Sequence[float]]  # seconds of each sample of a group
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One worker: its sample slots, samples of a group, and by how much the window exceeds the slots (permille)."""
+    """One worker: its sample slots, samples of a group, and by how much the window exceeds the slots (permille).
+
+    auto: the run has no settings but n and refill, and its window follows the workers' slots.
+    """
 
     slots: int
     n: int
     refill: Refill
-    overcommit: int = 1000
+    overcommit: int | Auto = 1000
 
-    @property
-    def most_groups(self) -> int:
-        return -(-self.overcommit * self.slots // (1000 * self.n))
+    def config(self, engines: int) -> RunConfig:
+        samples = "auto" if self.overcommit == "auto" else engines * self.slots
+        return RunConfig(sample_concurrency=samples, n=self.n, refill=self.refill, overcommit=self.overcommit)
 
 
 class Meter:
@@ -107,28 +114,22 @@ class Worker:
 
     async def run(self) -> None:
         slots, puts = asyncio.Semaphore(self.size.slots), Puts(self.broker)
-        room = asyncio.Event()
+        changed, config = asyncio.Event(), self.size.config(1)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(puts.run())
             while True:
-                room.clear()
-                k = self._room()
+                changed.clear()
+                k = room(self.size.slots, self._samples, self._groups, config)
                 if not k:
-                    await room.wait()
+                    await changed.wait()
                     continue
                 grants = await self._claim(k)
                 for grant in grants:
                     self._groups += 1
                     self._samples += len(grant.missing)
-                    tasks.create_task(self._generate(grant, slots, puts, room))
+                    tasks.create_task(self._generate(grant, slots, puts, changed))
                 if not grants:
                     await self.blocking.blpop([self.broker.keys.named("wake")], BLOCK_SECONDS)
-
-    def _room(self) -> int:
-        """Groups that this worker has room for: whole ones, or in sample refill as long as a slot is free."""
-        if self.size.refill == "group":
-            return self.size.most_groups - self._groups
-        return -(-max(0, self.size.slots - self._samples) // self.size.n)
 
     async def _claim(self, k: int) -> Sequence[Grant]:
         self.counts.claims += 1
@@ -136,20 +137,20 @@ class Worker:
         self.counts.granted += len(claim.grants)
         return claim.grants
 
-    async def _generate(self, grant: Grant, slots: asyncio.Semaphore, puts: Puts, room: asyncio.Event) -> None:
+    async def _generate(self, grant: Grant, slots: asyncio.Semaphore, puts: Puts, changed: asyncio.Event) -> None:
         seconds = self.lengths(grant.id)
         async with asyncio.TaskGroup() as tasks:
             for index in grant.missing:
-                tasks.create_task(self._sample(grant, index, seconds[index], slots, puts, room))
+                tasks.create_task(self._sample(grant, index, seconds[index], slots, puts, changed))
         rewards = "[" + ",".join(["1"] * grant.n) + "]"
         word = await self.broker.complete(grant, {"rewards": rewards, "worker": self.name})
         assert word == "ok", word
         self.meter.completed.append((time.monotonic(), grant.id))
         self._groups -= 1
-        room.set()
+        changed.set()
 
     async def _sample(
-        self, grant: Grant, index: int, seconds: float, slots: asyncio.Semaphore, puts: Puts, room: asyncio.Event
+        self, grant: Grant, index: int, seconds: float, slots: asyncio.Semaphore, puts: Puts, changed: asyncio.Event
     ) -> None:
         async with slots:
             self.meter.add(1)
@@ -158,7 +159,7 @@ class Worker:
             self.meter.late.append(time.monotonic() - start - seconds)
             self.meter.add(-1)
         self._samples -= 1
-        room.set()
+        changed.set()
         await puts.put(Finished(grant.id, grant.born, index, self.payload or PAYLOAD))
 
 

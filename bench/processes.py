@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from bench.fleet import Consumer, in_background
+from bench.fleet import Auto, Consumer, Size, in_background
 from bench.place import Place
 from bench.rows import Row, Target, at_least, near
 from bench.trial import ENGINES, SLOTS, N
@@ -22,7 +22,6 @@ from deploy.simulator.server import Simulator
 from deploy.simulator.settings import SimulatorSettings
 from rolloutfleet.broker import Broker
 from rolloutfleet.messages import PromptGroup
-from rolloutfleet.settings import RunConfig
 from rolloutfleet.window import Refill
 
 MEAN_TOKENS = 200
@@ -33,15 +32,14 @@ STOP_SECONDS = 10.0
 ROOT = Path(__file__).parent.parent
 
 
-async def measure(place: Place, refill: Refill, overcommit: int) -> Sequence[Row]:
+async def measure(place: Place, refill: Refill, overcommit: int | Auto) -> Sequence[Row]:
     """The share of busy slots in the middle of a run of the default mixture."""
     settings = [_engine(number) for number in range(ENGINES)]
+    config = Size(SLOTS, N, refill, overcommit).config(ENGINES).model_copy(update={"lease_seconds": 30})
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(place.broker())
         reader = await stack.enter_async_context(place.blocking())
-        await broker.configure(
-            RunConfig(sample_concurrency=ENGINES * SLOTS, n=N, refill=refill, overcommit=overcommit, lease_seconds=30)
-        )
+        await broker.configure(config)
         engines = [await stack.enter_async_context(Simulator(each)) for each in settings]
         await stack.enter_async_context(_workers(place, broker, engines))
         await stack.enter_async_context(in_background(Consumer(broker, reader).run()))
@@ -49,8 +47,9 @@ async def measure(place: Place, refill: Refill, overcommit: int) -> Sequence[Row
         await broker.submit([PromptGroup(id=str(i), prompt=f"question {i}", label="0") for i in range(1200)])
         await asyncio.sleep(place.pick(20.0, 3.0))
         busy = await _watch(engines, place.pick(20.0, 2.0))
-    what = f"real workers, default mixture, refill {refill}, over-commit {overcommit / 1000:g}"
-    return [Row(what, busy, target=_target(settings[0], refill, overcommit))]
+    over = overcommit if overcommit == "auto" else f"{overcommit / 1000:g}"
+    what = f"real workers, default mixture, refill {refill}, over-commit {over}"
+    return [Row(what, busy, target=_target(settings[0], refill, config.permille))]
 
 
 def _engine(number: int) -> SimulatorSettings:

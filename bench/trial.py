@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from bench.fleet import Consumer, Meter, Size, Worker, in_background
 from bench.mixtures import Mixture
 from bench.place import Place
-from rolloutfleet.broker import Broker
+from rolloutfleet.broker import Beat, Broker
 from rolloutfleet.messages import PromptGroup
-from rolloutfleet.settings import RunConfig
 
 ENGINES = 8
 SLOTS = 32
@@ -53,9 +52,9 @@ class Trial:
 
 
 async def configure(broker: Broker, size: Size, engines: int) -> None:
-    samples = engines * size.slots
-    config = RunConfig(sample_concurrency=samples, n=size.n, refill=size.refill, overcommit=size.overcommit)
-    await broker.configure(config)
+    await broker.configure(size.config(engines))
+    for number in range(engines):  # for a window that follows the slots
+        await broker.heartbeat(Beat(f"engine-{number}/1", (), size.slots, {}))
 
 
 async def submit(broker: Broker, groups: int, prompt: str = "?") -> None:

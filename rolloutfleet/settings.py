@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rolloutfleet.keys import RUN_NAME
 from rolloutfleet.sampling import Bent
-from rolloutfleet.window import Refill
+from rolloutfleet.window import Refill, overcommit_of
 
 
 class BrokerSettings(BaseSettings):
@@ -43,7 +43,13 @@ class RunConfig(BaseModel):
         Refill,
         Field(description="A place is free when a whole group is done (group), or when n samples are (sample)."),
     ] = "group"
-    overcommit: Annotated[int, Field(ge=1, le=100_000, description="Permille by which W exceeds the samples.")] = 1000
+    overcommit: Annotated[
+        Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"],
+        Field(
+            description="Permille by which W exceeds the samples; auto: 1000, but 1250 where sample_concurrency is "
+            "auto and refill is sample, so that every engine has samples in line."
+        ),
+    ] = "auto"
     open_cap: Annotated[int, Field(ge=1, description="sample refill: most open groups, in windows.")] = 4
     max_attempts: Annotated[int, Field(ge=1, description="Failed attempts after which a group is dead.")] = 5
     lease_seconds: Annotated[float, Field(ge=0.05, description="A lease that isn't extended ends after this.")] = 60
@@ -96,6 +102,11 @@ class RunConfig(BaseModel):
         if self.retry_cap_seconds < self.retry_seconds:
             raise ValueError("retry_cap_seconds is shorter than retry_seconds: raise it")
         return self
+
+    @property
+    def permille(self) -> int:
+        """The over-commit, as a number."""
+        return overcommit_of(self.overcommit, self.sample_concurrency, self.refill)
 
     def fields(self, *, only_set: bool = False) -> dict[str, str]:
         """What goes into the key `config`. `only_set`: just the fields that were given to the constructor."""

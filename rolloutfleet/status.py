@@ -185,7 +185,7 @@ def _window(config: RunConfig, state: Texts, active: int, outstanding: int, wait
         waiting=waiting,
         taken=taken,
         refill=config.refill,
-        overcommit=config.overcommit,
+        overcommit=config.permille,
         open_cap=config.open_cap,
         paused=config.paused,
         pace=_pace(config, state),

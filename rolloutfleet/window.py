@@ -10,6 +10,8 @@ from typing import Literal
 
 type Refill = Literal["group", "sample"]
 
+AUTO_OVERCOMMIT = 1250  # permille; see `overcommit_of`
+
 
 class Reason(StrEnum):
     """What holds the fleet back. `sentence` is what a person reads."""
@@ -118,6 +120,18 @@ class Window:
         if self.refill == "group" or self.outstanding == 0:
             return True
         return self.outstanding + max(1, left) <= self.n * self.size
+
+
+def overcommit_of(given: int | Literal["auto"], samples: int | Literal["auto"], refill: Refill) -> int:
+    """The permille that `auto` means: a quarter more where W follows the slots and samples free the places.
+
+    A group runs where it was claimed, so each engine has up to n - 1 samples too many or too few. With just as many
+    samples as slots, what queues at one engine is missing at another: of s slots each about n / 8 idle at the least.
+    From about 1 + n / 2s on none does. A number of samples that somebody set is kept to the sample.
+    """
+    if given != "auto":
+        return given
+    return AUTO_OVERCOMMIT if refill == "sample" and samples == "auto" else 1000
 
 
 def window_size(samples: int, n: int, overcommit: int = 1000) -> int:

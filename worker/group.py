@@ -200,8 +200,7 @@ class GroupWork:
         session = Session(self._parts.sampler, group, prompt, index, self.grant.attempt, self._terms)
         sample = await self._generate(session)
         self.unmade -= 1
-        if self._config.refill == "sample":
-            self._parts.changed.set()
+        self._parts.changed.set()
         try:
             data = sample.encode()
         except (InvalidGroup, TypeError, ValueError, OverflowError) as error:

@@ -10,6 +10,23 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from rolloutfleet.settings import RunConfig
+from rolloutfleet.window import window_size
+
+_GROUP_SHARES = 2  # of most groups that a pod holds in group refill, only the last sample still runs
+
+
+def room(slots: int, unmade: int, held: int, config: RunConfig) -> int:
+    """How many more groups a pod may claim: those that its free slots have samples for.
+
+    `unmade`: samples of the groups that it holds which still need a slot. How many groups are active is for the window
+    to say: whichever engine has a free slot may claim, and none hoards what another could begin. The pod's own slots
+    bound what it holds altogether, so that one whose rewards are slow does not take the whole window.
+    """
+    shares = config.open_cap if config.refill == "sample" else _GROUP_SHARES
+    most = shares * max(1, window_size(slots, config.n, config.permille))
+    return max(0, min(-(-(slots - unmade) // config.n), most - held))
+
 
 class Slots:
     """`number` slots; the event loop's own, but for `take_times` and `offer`."""

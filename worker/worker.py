@@ -18,11 +18,11 @@ from rolloutfleet.broker import Beat, Claim
 from rolloutfleet.errors import BrokerUnavailable
 from rolloutfleet.messages import Grant
 from rolloutfleet.settings import RunConfig
-from rolloutfleet.window import window_size
 from worker.group import OUR_WORDS, EndsBy, GroupWork, Parts, until_answered
 from worker.heartbeat import Heart
 from worker.hints import Hints
 from worker.settings import WorkerSettings
+from worker.slots import room
 from worker.waits import any_within, within
 
 log = logging.getLogger("worker")
@@ -122,14 +122,11 @@ class Worker:
                 self._fitness.end("draining")
 
     def places(self) -> int:
-        """How many groups it may claim now: its share of the window at most, so that no pod takes the whole of it."""
+        """How many groups it may claim now."""
         if any(work is self._alone or not work.may_begin.is_set() for work in self.held.values()):
             return 0
-        config = self._now.config
-        if config.refill == "sample":
-            # Over-commit is for the fleet: whichever engine has a free slot may claim, and none hoards.
-            return max(0, -(-(self._slots.number - sum(work.unmade for work in self.held.values())) // config.n))
-        return max(1, window_size(self._slots.number, config.n, config.overcommit)) - len(self.held)
+        unmade = sum(work.unmade for work in self.held.values())
+        return room(self._slots.number, unmade, len(self.held), self._now.config)
 
     # The loops
 

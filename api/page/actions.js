@@ -69,7 +69,7 @@ export class Actions {
     const fields = [
       field("sample_concurrency", "Samples at once, or auto", { pattern: "auto|[1-9][0-9]*", required: true }),
       field("n", "Samples of a group that does not say", { type: "number", min: 1, max: 4096, required: true }),
-      field("overcommit", "Over-commit, permille", { type: "number", min: 1, max: 100000, required: true }),
+      field("overcommit", "Over-commit in permille, or auto", { pattern: "auto|[1-9][0-9]{0,5}", required: true }),
       el("label", {}, "A place is free when … is done", refill),
     ];
     if (!(await ask({ title: `Window of ${this.run.name}`, body: fields, yes: "Change" }))) return;

@@ -190,7 +190,7 @@ def facts(
         n=config.n,
         slots=settings.total_slots,
         concurrency=concurrency,
-        overcommit=config.overcommit,
+        overcommit=config.permille,
         refill=config.refill,
         submitted=consumer.submitted,
         trained=len(seen.times),

@@ -50,8 +50,12 @@ class LocalSettings(BaseModel):
         Refill, Field(description="a place is free when a whole group is done (group), or when n samples are (sample)")
     ] = "group"
     overcommit: Annotated[
-        float, Field(gt=0, le=100, description="factor by which the window exceeds sample-concurrency")
-    ] = 1.0
+        Annotated[float, Field(gt=0, le=100)] | Literal["auto"],
+        Field(
+            description="factor by which the window exceeds sample-concurrency; auto: 1, but 1.25 where that is auto "
+            "and refill is sample"
+        ),
+    ] = "auto"
     batch: Annotated[int, Field(ge=1, description="groups that the trainer trains on at once")] = 32
     train_seconds: Annotated[Seconds, Field(description="how long a step of the trainer takes")] = 0.5
 
@@ -168,7 +172,7 @@ class LocalSettings(BaseModel):
             sample_concurrency=self.sample_concurrency,
             n=self.n,
             refill=self.refill,
-            overcommit=round(self.overcommit * 1000),
+            overcommit="auto" if self.overcommit == "auto" else round(self.overcommit * 1000),
             reward="worker" if scored else "trainer",
         )
 

@@ -112,7 +112,7 @@ class Executor:
     async def set_config(self, config: Config) -> str:
         await self.fleet.configure(
             sample_concurrency="auto" if config.sample_concurrency is None else config.sample_concurrency,
-            n=config.n, refill=config.refill, overcommit=config.overcommit, open_cap=config.open_cap,
+            n=config.n, refill=config.refill, overcommit=config.overcommit or "auto", open_cap=config.open_cap,
             max_attempts=config.max_attempts, recycle_limit=config.max_recycles, paused=config.paused,
             max_staleness="off" if config.max_staleness is None else config.max_staleness,
             groups_per_update=config.groups_per_update,

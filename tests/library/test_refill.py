@@ -2,6 +2,7 @@
 
 import pytest
 
+from rolloutfleet.status import read_status
 from tests.fakes.broker import Fleet
 
 
@@ -97,6 +98,25 @@ async def test_over_commit_scales_the_window_and_rounds_up(fleet: Fleet, overcom
     await fleet.configure(overcommit=overcommit)
     await fleet.submit(*"abcdef")
     assert len((await fleet.claim(6)).grants) == size
+
+
+@pytest.mark.parametrize("refill", ["sample", "group"])
+async def test_automatic_over_commit_is_a_quarter_where_the_slots_and_finished_samples_decide(
+    fleet: Fleet, refill: str
+):
+    await fleet.configure(sample_concurrency="auto", n=4, refill=refill, overcommit="auto")
+    await fleet.beat(slots=16)
+    await fleet.submit(*"abcdef")
+    size = 5 if refill == "sample" else 4
+    assert len((await fleet.claim(6)).grants) == size
+    assert (await read_status(fleet.broker)).window.size == size
+
+
+async def test_automatic_over_commit_keeps_to_a_number_that_somebody_set(fleet: Fleet):
+    await fleet.configure(sample_concurrency=16, n=4, refill="sample", overcommit="auto")
+    await fleet.submit(*"abcdef")
+    assert len((await fleet.claim(6)).grants) == 4
+    assert (await read_status(fleet.broker)).window.size == 4
 
 
 async def test_a_window_is_rounded_up(fleet: Fleet):

@@ -61,12 +61,14 @@ Samples = Map[int, str]
 
 
 class Config(NamedTuple):
-    """The run's `config`: `sample_concurrency` counts samples, None means the sum of the workers' slots."""
+    """The run's `config`: `sample_concurrency` counts samples. None is `auto`: the sum of the workers' slots, and an
+    over-commit (permille) that follows from the rest.
+    """
 
     sample_concurrency: int | None = 1
     n: int = 1
     refill: Refill = "group"
-    overcommit: int = 1000
+    overcommit: int | None = None
     open_cap: int = 4
     max_attempts: int = 2
     max_recycles: int = 1

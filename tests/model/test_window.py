@@ -37,7 +37,7 @@ def library_window(broker: Broker, config: Config) -> Window:
         outstanding=broker.outstanding,
         waiting=len(broker.completed),
         refill=config.refill,
-        overcommit=config.overcommit,
+        overcommit=window.permille(config),
         open_cap=config.open_cap,
         paused=config.paused,
         pace=None

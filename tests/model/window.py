@@ -21,7 +21,14 @@ def size(broker: Broker, config: Config) -> int:
     samples = config.sample_concurrency
     if samples is None:
         samples = sum(broker.capacity.values())
-    return ceil_div(config.overcommit * samples, 1000 * config.n)
+    return ceil_div(permille(config) * samples, 1000 * config.n)
+
+
+def permille(config: Config) -> int:
+    """`auto` is a quarter more than the slots where finished samples free places."""
+    if config.overcommit is not None:
+        return config.overcommit
+    return 1250 if config.refill == "sample" and config.sample_concurrency is None else 1000
 
 
 def active(broker: Broker, config: Config) -> int:

@@ -80,10 +80,9 @@ async def after(event: asyncio.Event, *ids: int) -> dict[str, Any]:
     return said(ids or (1,))
 
 
-async def test_with_sample_refill_a_free_slot_takes_a_sample_of_the_next_group(
-    fleet: Fleet, engine: FakeEngine
-) -> None:
-    await fleet.configure(n=2, refill="sample")
+@pytest.mark.parametrize("refill", ["group", "sample"])
+async def test_a_free_slot_takes_a_sample_of_the_next_group(fleet: Fleet, engine: FakeEngine, refill: str) -> None:
+    await fleet.configure(n=2, refill=refill)
     go = asyncio.Event()
     engine.script = lambda _: after(go) if len(engine.requests) == 1 else said([1])
     await fleet.submit("long", "next", "last")

@@ -11,14 +11,34 @@ import pytest
 from rolloutfleet.broker import Broker, Finished, Put
 from rolloutfleet.errors import BrokerUnavailable, EngineUnavailable
 from rolloutfleet.metrics import WorkerMetrics
+from rolloutfleet.settings import RunConfig
+from rolloutfleet.window import Refill
 from tests.fakes.engine import FakeEngine
 from tests.worker.fleet import Fleet, until
 from worker.engine import EngineClient
 from worker.health import TRIES_UNTIL_DOWN, EngineHealth, Fitness
 from worker.model import read_vocab_size
 from worker.settings import WorkerSettings, WrongSetting
-from worker.slots import Slots
+from worker.slots import Slots, room
 from worker.store import SampleStore
+
+
+@pytest.mark.parametrize("refill", ["group", "sample"])
+@pytest.mark.parametrize(("unmade", "held", "places"), [(0, 0, 4), (31, 4, 1), (32, 4, 0), (24, 3, 1), (35, 5, 0)])
+def test_a_pod_claims_what_its_free_slots_have_samples_for(refill: Refill, unmade: int, held: int, places: int) -> None:
+    assert room(32, unmade, held, RunConfig(n=8, refill=refill)) == places
+
+
+@pytest.mark.parametrize(("refill", "shares"), [("group", 2), ("sample", 4)])
+def test_a_pod_whose_rewards_are_slow_holds_a_few_shares_of_the_window_at_the_most(refill: Refill, shares: int) -> None:
+    config = RunConfig(n=8, refill=refill, overcommit=1000)
+    assert room(32, 0, 4 * shares - 1, config) == 1
+    assert room(32, 0, 4 * shares, config) == 0
+
+
+def test_a_pod_of_few_slots_has_room_for_one_group() -> None:
+    assert room(2, 0, 0, RunConfig(n=8)) == 1
+    assert room(2, 8, 1, RunConfig(n=8)) == 0
 
 
 class Clock:

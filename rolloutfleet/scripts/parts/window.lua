@@ -4,8 +4,11 @@ local function window(cfg)
   if samples == 'auto' then
     samples = redis.call('HGET', state, 'slots') or 0
   end
-  local by = 1000 * cfg.n
-  return math.floor((cfg.overcommit * samples + by - 1) / by)
+  local over, by = tonumber(cfg.overcommit), 1000 * cfg.n
+  if not over then -- auto
+    over = cfg.refill == 'sample' and cfg.sample_concurrency == 'auto' and 1250 or 1000
+  end
+  return math.floor((over * samples + by - 1) / by)
 end
 
 -- Completed groups that no trainer has taken. Entries that a trainer holds do not count: one that needs a batch larger
