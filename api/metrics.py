@@ -23,7 +23,7 @@ WORKER_STATES: tuple[str, ...] = (
     *("ready", "starting", "engine_down", "reward_down"),
     *("fingerprint", "draining", "no_run", "unknown"),
 )
-_RELEASES = ("free", "fail", "reject")
+_RELEASES = ("free", "fail", "reject", "died", "died_alone")
 
 type Values = Mapping[str, float | None]
 

@@ -26,7 +26,7 @@ type Put = Literal["stored", "had", "gone"]
 type Kept = Literal["kept", "lost"]
 type Completed = Literal["ok", "missing", "lost", "gone"]
 type Released = Literal["ok", "dead", "lost"]
-type Release = Literal["free", "fail", "reject"]
+type Release = Literal["free", "fail", "reject", "died", "died_alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,9 @@ def _put_words(samples: Sequence[Finished], answers: Iterator[Any]) -> list[tupl
 
 
 def _grant(flat: Sequence[Any]) -> Grant:
-    token, group_id, born, n, attempt, text, indices, unfinished = flat
+    token, group_id, born, n, attempt, text, indices, unfinished, deaths = flat
     stored = frozenset(int(index) for index in indices if index != b"prompt")
     begun = frozenset(map(int, unfinished))
-    return Grant(token.decode(), group_id.decode(), born.decode(), int(n), int(attempt), text, stored, begun)
+    return Grant(
+        token.decode(), group_id.decode(), born.decode(), int(n), int(attempt), text, stored, begun, int(deaths)
+    )

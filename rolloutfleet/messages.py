@@ -315,6 +315,7 @@ class Grant:
     """A claimed group: the right to work on it until the lease ends.
 
     `stored`: indices that are finished already; `begun`: those of which an earlier holder left the first tokens.
+    `deaths`: engines that died under it (see release.lua).
     """
 
     token: str
@@ -325,6 +326,7 @@ class Grant:
     text: bytes
     stored: frozenset[int]
     begun: frozenset[int] = frozenset()
+    deaths: int = 0
 
     @property
     def missing(self) -> list[int]:

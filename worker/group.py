@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from redis.exceptions import RedisError
 
-from rolloutfleet.broker import Broker, Finished
+from rolloutfleet.broker import Broker, Finished, Release
 from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
 from rolloutfleet.messages import Grant, PromptGroup, Sample
 from rolloutfleet.settings import RunConfig
@@ -33,13 +33,13 @@ log = logging.getLogger("worker.group")
 # The reasons of failures that this file gives begin so: other reasons (lease expired, the process died) are crashes.
 OUR_WORDS = ("sample ", "group ")
 
-type EndsBy = Literal["free", "lost", "gone"]
-type Kind = Literal["completed", "dropped", "free", "fail", "reject", "lost", "gone"]
+type EndsBy = Literal["free", "died", "died_alone", "lost", "gone"]
+type Kind = Literal["completed", "dropped", "lost", "gone"] | Release
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the hold on a group ends. free, fail and reject are released so; completed and dropped are done already."""
+    """How a hold on a group ends. completed, dropped: done already; lost, gone: not ours any more; else released so."""
 
     kind: Kind
     reason: str = ""
@@ -81,6 +81,7 @@ class GroupWork:
         self._config = config
         self._worker = worker
         self._stopped: EndsBy | None = None
+        self._why = ""
         self._work: asyncio.Task[Ending] | None = None
         self._finishing = False
         self._sends_prompt = True
@@ -96,16 +97,16 @@ class GroupWork:
         finally:
             self._work.cancel()
         ending = self._judge(self._work)
-        if ending.kind in ("free", "fail", "reject"):
-            ending = await self._release(ending)
+        if ending.kind not in ("completed", "dropped", "lost", "gone"):
+            ending = await self._release(ending, ending.kind)
         self._parts.sampler.metrics.group_seconds.observe(time.monotonic() - began)
         self._parts.sampler.metrics.groups.labels(ending.kind).inc()
         return ending
 
-    def stop(self, kind: EndsBy) -> None:
+    def stop(self, kind: EndsBy, why: str = "") -> None:
         """Ends the work now: free gives the group back. One that is being completed goes on: the broker decides."""
         if self._stopped is None and not self._finishing:
-            self._stopped = kind
+            self._stopped, self._why = kind, why
             if self._work is not None:
                 self._work.cancel()
 
@@ -263,12 +264,12 @@ class GroupWork:
 
     def _judge(self, work: asyncio.Task[Ending]) -> Ending:
         if work.cancelled():
-            return Ending(self._stopped or "free")
+            return Ending(self._stopped or "free", self._why)
         error = _first_of(work.exception())
         if error is None:
             return work.result()
         if self._stopped is not None:
-            return Ending(self._stopped)
+            return Ending(self._stopped, self._why)
         match error:
             case Over(kind=kind):
                 return Ending(kind)
@@ -287,10 +288,7 @@ class GroupWork:
             return Ending("free")
         return Ending("fail", f"group took longer than group_seconds = {self._config.group_seconds:g}")
 
-    async def _release(self, ending: Ending) -> Ending:
-        kind: Literal["free", "fail", "reject"] = "free"
-        if ending.kind == "fail" or ending.kind == "reject":
-            kind = ending.kind
+    async def _release(self, ending: Ending, kind: Release) -> Ending:
         word = await until_answered(lambda: self._parts.broker.release(self.grant.token, kind, ending.reason))
         level = logging.INFO if kind == "free" else logging.WARNING
         log.log(level, "released id=%s kind=%s answer=%s reason=%s", self.grant.id, kind, word, ending.reason or "-")

@@ -99,7 +99,7 @@ class Watches:
         """Brings what was counted here into the run's stats. Errors: BrokerUnavailable."""
         counters = self._parts.counters
         for name in list(counters):
-            by = counters.pop(name)
+            by = counters.pop(name, 0)  # the last count may overtake the one before it
             try:
                 await self._parts.broker.count(name, by)
             except BrokerUnavailable:

@@ -2,8 +2,9 @@
 
 Invariants: it claims only while it is fit and has places; a hint that it took is always followed by a claim; a claim
 that was not answered is repeated under the same base; every grant ends completed, dropped, released, or is lost to
-another; loops end by an Event. A group that has failed often without a word of ours may be one that kills its process:
-it runs alone, so that its neighbours' attempts are not counted with it.
+another; loops end by an Event. A group that has failed often without a word of ours may be one that kills its process,
+and one under which engines died may be what kills them: such a group runs alone, so that nothing is counted against its
+neighbours.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ log = logging.getLogger("worker")
 ACCOUNT_SECONDS = 3.0  # a worker whose places are full still says so, for the time behind each gate
 RELEASE_SECONDS = 10.0
 SUSPECT_ATTEMPT = 3
+SUSPECT_DEATHS = 2  # more are counted of a group that ran alone only (release.lua)
 
 EXIT_OK, EXIT_GONE, EXIT_BROKEN = 0, 3, 4
 
@@ -241,12 +243,15 @@ class Worker:
         if len(self.held) == 1:
             (work,) = self.held.values()
             if not work.may_begin.is_set():
-                log.warning("group %s runs alone: it has failed %d times", work.grant.id, work.grant.attempt - 1)
+                told = (work.grant.id, work.grant.attempt - 1, work.grant.deaths)
+                log.warning("group %s runs alone: it has failed %d times, and %d engines died under it", *told)
                 self._alone = work
                 work.may_begin.set()
 
     async def _is_suspect(self, grant: Grant) -> bool:
-        """Whether its last attempt ended without a word of a worker, for the second time or more."""
+        """Whether engines died under it, or its last attempt ended without a word of ours, each for the second time."""
+        if grant.deaths >= min(SUSPECT_DEATHS, self._now.config.max_attempts):
+            return True
         if grant.attempt < max(2, min(SUSPECT_ATTEMPT, self._now.config.max_attempts)):
             return False
         broker = self._parts.broker
@@ -301,9 +306,17 @@ class Worker:
         if self._fitness.has("engine_down") or self._fitness.has("draining"):
             self._slots.offer(0)
         if self._fitness.has("engine_down"):
-            for work in list(self.held.values()):
-                if work.unmade:  # one that only waits for rewards needs no engine
-                    work.stop("free")
+            self._give_back_what_needs_the_engine()
+
+    def _give_back_what_needs_the_engine(self) -> None:
+        why = f"the engine died: {self._fitness.why('engine_down')}"
+        for work in list(self.held.values()):
+            if not work.unmade:
+                continue  # one that only waits for rewards needs no engine
+            if not work.may_begin.is_set():
+                work.stop("free")
+            else:
+                work.stop("died_alone" if work is self._alone else "died", why)
 
     def _facts(self) -> dict[str, object]:
         return {

@@ -6,7 +6,7 @@
 -- ARGV worker, base (token of this claim; the grants are base/0 .. base/k-1), k (0: only say why)
 --
 -- {reason, grant, ...} with grant = {token, id, born, n, attempt, text, indices of the stored samples, indices of
--- samples of which there are only the first tokens}
+-- samples of which there are only the first tokens, engines that died under it}
 -- "open"      and grants: the caller holds them until the lease's deadline. A base that was granted before gets the
 --             same grants again, extended. Otherwise nothing is granted, because of
 -- "no_run" no config; "gone" the worker is barred; "draining" it was told to drain; "paused", "no_capacity",
@@ -26,7 +26,7 @@ local function answer(token, id, group)
   redis.call('ZADD', leases, math.min(now + cfg.lease_ms, group.hard), id)
   local indices = redis.call('HKEYS', samples_key(id, group.born))
   local begun = redis.call('HKEYS', partial_key(id, group.born))
-  return {token, id, group.born, group.n, group.attempts, group.text, indices, begun}
+  return {token, id, group.born, group.n, group.attempts, group.text, indices, begun, group.deaths or 0}
 end
 
 local function grant(token, found)

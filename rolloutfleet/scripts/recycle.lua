@@ -35,7 +35,7 @@ end
 
 free_samples(id, born)
 redis.call('HDEL', key, 'entry', 'by')
-redis.call('HSET', key, 'born', new_born(), 'left', group.n, 'attempts', 0, 'recycled', group.recycled + 1)
+redis.call('HSET', key, 'born', new_born(), 'left', group.n, 'attempts', 0, 'deaths', 0, 'recycled', group.recycled + 1)
 redis.call('RPUSH', prompts, '@' .. id)
 count('recycled')
 return 'ok'

@@ -245,7 +245,7 @@ class FleetMachine(RuleBasedStateMachine):
             await self.send(lambda: self.executor.complete(grant, rewards))
 
     @precondition(lambda self: self.grants)
-    @rule(data=st.data(), is_live=st.booleans(), kind=st.sampled_from(["free", "fail", "reject"]))
+    @rule(data=st.data(), is_live=st.booleans(), kind=st.sampled_from(["free", "fail", "reject", "died", "died_alone"]))
     def release(self, data: st.DataObject, is_live: bool, kind: str) -> None:
         token = self.draw_grant(data, is_live).token
         self.do(self.send(lambda: self.executor.release(token, kind)))

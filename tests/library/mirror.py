@@ -190,6 +190,7 @@ class Names:
                 it.attempt,
                 tuple(sorted(it.stored)),
                 tuple(sorted(it.begun)),
+                it.deaths,
             )
             for it in claim.grants
             if it.born in self.borns
@@ -251,6 +252,7 @@ def group(fields: dict[str, bytes], names: Names) -> Group:
         left=max(1, int(fields["left"])) if token else 0,
         attempts=int(fields["attempts"]),
         recycled=int(fields["recycled"]),
+        deaths=int(fields.get("deaths", 0)),
         entry=names.entries.get(fields["entry"].decode()) if "entry" in fields else None,
         new=bool(token) and fields["new"] == b"1",
         by=fields["by"].decode() if "by" in fields else None,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rolloutfleet.broker import Release
 from rolloutfleet.messages import Grant
 from tests.fakes.broker import WORKER, Fleet
 
@@ -226,7 +227,55 @@ async def test_a_rejected_group_is_dead_at_once_and_its_samples_are_freed(fleet:
     assert (await fleet.active(), await fleet.outstanding()) == (0, 0)
 
 
-@pytest.mark.parametrize("kind", ["free", "fail", "reject"])
+async def died(fleet: Fleet, kind: Release, *stored: int) -> tuple[Grant, str]:
+    """Claims the group that was given back, and releases it again after so many samples."""
+    (grant,) = await fleet.hold()
+    await fleet.put(grant, *stored)
+    return grant, await fleet.broker.release(grant.token, kind, "the engine died: no answer")
+
+
+async def test_a_group_that_was_alone_with_every_engine_that_died_is_a_dead_letter(fleet: Fleet):
+    await fleet.configure(max_attempts=3)
+    await fleet.submit("a")
+    assert [(await died(fleet, "died_alone"))[1] for _ in range(3)] == ["ok", "ok", "dead"]
+    assert (await fleet.letters())[0]["reason"] == b"the engine died: no answer"
+
+
+async def test_a_group_that_was_only_beside_when_engines_died_goes_on_for_ever(fleet: Fleet):
+    await fleet.configure(max_attempts=2)
+    await fleet.submit("a")
+    found = [await died(fleet, "died") for _ in range(5)]
+    assert [(grant.deaths, grant.attempt, word) for grant, word in found] == [
+        (0, 1, "ok"), (1, 1, "ok"), (2, 1, "ok"), (2, 1, "ok"), (2, 1, "ok"),
+    ]  # fmt: skip
+
+
+async def test_deaths_beside_others_count_until_the_group_runs_alone(fleet: Fleet):
+    await fleet.configure(max_attempts=4)
+    await fleet.submit("a")
+    kinds: list[Release] = ["died", "died", "died", "died_alone", "died_alone"]
+    assert [(await died(fleet, kind))[1] for kind in kinds] == ["ok", "ok", "ok", "ok", "dead"]
+
+
+async def test_an_engine_that_died_after_a_sample_of_the_group_is_not_counted(fleet: Fleet):
+    await fleet.configure(max_attempts=1)
+    await fleet.submit("a")
+    assert (await died(fleet, "died_alone", 0))[1] == "ok"
+    (grant,) = await fleet.hold()
+    assert (grant.deaths, grant.missing) == (0, [1])
+
+
+async def test_a_recycled_group_has_killed_no_engine(fleet: Fleet):
+    await fleet.submit("a")
+    await died(fleet, "died_alone")
+    await fleet.finish(*await fleet.hold())
+    (entry,) = await fleet.take()
+    await fleet.broker.recycle(entry.entry)
+    (grant,) = await fleet.hold()
+    assert grant.deaths == 0
+
+
+@pytest.mark.parametrize("kind", ["free", "fail", "reject", "died", "died_alone"])
 async def test_a_lost_lease_releases_nothing(fleet: Fleet, kind: str):
     lost, now = await taken_over(fleet)
     assert await fleet.broker.release(lost.token, kind) == "lost"  # pyright: ignore[reportArgumentType]

@@ -23,6 +23,7 @@ class Grant(NamedTuple):
     attempts: int
     stored: tuple[int, ...]
     begun: tuple[int, ...] = ()
+    deaths: int = 0
 
 
 class Claimed(NamedTuple):
@@ -162,4 +163,4 @@ def grant_of(broker: Broker, token: str) -> Grant:
     group = parts.group_of(broker, id)
     stored = tuple(broker.stored(id, group.born).each_key())
     begun = tuple(broker.begun(id, group.born).each_key())
-    return Grant(token, id, group.born, group.n, group.attempts, stored, begun)
+    return Grant(token, id, group.born, group.n, group.attempts, stored, begun, group.deaths)

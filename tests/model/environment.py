@@ -191,7 +191,7 @@ def giving_up(world: World, slot: int, worker: Worker) -> Iterator[Move]:
 
     if None not in worker.samples:
         yield from call(world, f"{worker.name} drops", Call("drop", (worker.token,)), answered, event="drop")
-    for kind in ("free", "fail", "reject"):
+    for kind in ("free", "fail", "reject", "died", "died_alone"):
         what = Call("release", (worker.token, kind, kind))
         yield from call(world, f"{worker.name} releases {kind}", what, answered, event=kind)
 

@@ -38,6 +38,8 @@ GUARDS = {
     "complete.owner": "complete by the owner only",
     "complete.n": "complete only with all n samples stored",
     "release.owner": "release by the owner only",
+    "release.deaths": "a group that was alone with max_attempts engines that died is a dead letter",
+    "release.beside": "of a group that was not alone two deaths of engines are counted at the most",
     "drop.owner": "drop by the owner only",
     "fail.limit": "a group that failed max_attempts times is a dead letter",
     "take.pending": "take hands out the consumer's own pending entries first",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.model import window
 from tests.model.claims import Claimed
-from tests.model.parts import settings
+from tests.model.parts import SHARED_DEATHS, settings
 from tests.model.state import Broker, EntryName
 
 
@@ -190,10 +190,11 @@ def i9_rewards(broker: Broker) -> bool:
 
 
 def i10_bounds(broker: Broker) -> bool:
-    """No group is attempted or recycled more often than its bounds say."""
+    """No group is attempted or recycled more often than its bounds say, nor tried on with more engines that die."""
     config = settings(broker)
+    most_deaths = max(SHARED_DEATHS, config.max_attempts - 1)
     return all(
-        group.attempts <= config.max_attempts and group.recycled <= config.max_recycles
+        group.attempts <= config.max_attempts and group.recycled <= config.max_recycles and group.deaths <= most_deaths
         for group in broker.groups.values()
     )
 

@@ -21,6 +21,7 @@ class Mutation(NamedTuple):
 
 ALONE = Scope((1,), ONE)
 LATE = ALONE._replace(events=events(lose=1, expire=1))
+DEATHS = Scope((1,), ONE, workers=1, events=events(died=3, died_alone=3), faults=3)
 TRIPLE = Config(sample_concurrency=3, n=3, refill="sample")
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -76,6 +77,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation("complete.n", "I9 rewards", ALONE._replace(events=events(hasty=1))),
     Mutation("release.owner", "I8 lost is lost", ALONE._replace(events=events(expire=1, fail=1))),
+    Mutation("release.deaths", "I10 bounds", DEATHS),
+    Mutation("release.beside", "I10 bounds", DEATHS),
     Mutation("drop.owner", "I8 lost is lost", ALONE._replace(events=events(expire=1, drop=1))),
     Mutation("fail.limit", "I10 bounds", ALONE._replace(events=events(fail=2))),
     Mutation("take.pending", UNREACHABLE, ALONE._replace(events=events(lose=1))),

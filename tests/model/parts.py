@@ -9,6 +9,9 @@ from tests.model.guards import guard
 from tests.model.state import Broker, Config, Group, Letter, Map
 from tests.model.window import left_of
 
+SHARED_DEATHS = 2
+"""Deaths of engines that are counted of a group which wasn't alone there."""
+
 
 def settings(broker: Broker) -> Config:
     if broker.config is None:

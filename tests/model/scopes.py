@@ -50,6 +50,7 @@ QUICK: dict[str, Scope] = {
     ),
     "hands": Scope((1,), ONE, events=events(drop=1, fail=1, free=1, reject=1, evict=1, lose=1)),
     "paced": Scope((1, 1), PACED, events=events(lose=1, expire=1, crash=1, recycle=1), faults=1),
+    "engine-deaths": Scope((1, 1), ONE, workers=1, events=events(died=2, died_alone=2, lose=1), faults=3),
     "dropped": Scope((1, 1), ONE, workers=1, events=events(drop=2, lose=1)),
     "dead-letters": Scope(
         (1,), MORTAL, workers=1, events=events(fail=1, requeue=1, resend=1, trim=1, lose=1), faults=4

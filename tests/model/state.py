@@ -96,6 +96,8 @@ class Group(NamedTuple):
     left: int = 0
     attempts: int = 0
     recycled: int = 0
+    deaths: int = 0
+    """Of engines under it: 2 at the most where other groups were there, too."""
     entry: EntryName | None = None
     new: bool = False
     """A sample was stored in this attempt: the attempt isn't counted."""

@@ -140,16 +140,34 @@ def complete(broker: Broker, token: str, id: str, born: str, rewards: tuple[str 
 
 
 def release(broker: Broker, token: str, kind: str, reason: str = "") -> tuple[Broker, str]:
-    """kind `free`: `ok`, and not counted. `fail`: `ok` or `dead`. `reject`: `dead`. `lost` changes nothing."""
+    """kind `free`: `ok`, and not counted. `fail`: `ok` or `dead`. `reject`: `dead`. `lost` changes nothing.
+
+    `died`, `died_alone`: as `free`, and the death of the engine is counted unless a sample was stored. It buries only a
+    group that was alone with it.
+    """
     id = held(broker, token, "release.owner")
     if id is None:
         return broker, "lost"
     if kind == "reject":
         return parts.bury(broker, id, reason), "dead"
+    if kind.startswith("died"):
+        broker = count_death(broker, id, is_alone=kind == "died_alone")
+        group, most = parts.group_of(broker, id), parts.settings(broker).max_attempts
+        if kind == "died_alone" and not group.new and guard("release.deaths", group.deaths >= most):
+            return parts.bury(broker, id, reason), "dead"
+        return parts.give_back(broker, id, max(0, group.attempts - 1)), "ok"
     if kind == "free":
         return parts.give_back(broker, id, max(0, parts.group_of(broker, id).attempts - 1)), "ok"
     broker = parts.fail(broker, id, reason)
     return broker, "ok" if broker.groups.has(id) else "dead"
+
+
+def count_death(broker: Broker, id: str, *, is_alone: bool) -> Broker:
+    group = parts.group_of(broker, id)
+    if group.new:
+        return broker
+    is_counted = is_alone or not guard("release.beside", group.deaths >= parts.SHARED_DEATHS)
+    return parts.update(broker, id, deaths=group.deaths + is_counted)
 
 
 def held(broker: Broker, token: str, owner: str) -> str | None:
@@ -239,7 +257,9 @@ def recycle(broker: Broker, name: EntryName) -> tuple[Broker, str]:
         return broker, "limit"
     broker = parts.unlink(without_entry(broker, name), name[0], group.born)
     broker, born = parts.mint(broker, name[0]) if guard("recycle.born") else (broker, group.born)
-    broker = parts.update(broker, name[0], born=born, attempts=0, recycled=group.recycled + 1, entry=None, by=None)
+    broker = parts.update(
+        broker, name[0], born=born, attempts=0, deaths=0, recycled=group.recycled + 1, entry=None, by=None
+    )
     return queue(broker, name[0]), "ok"
 
 

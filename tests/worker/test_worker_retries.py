@@ -241,7 +241,7 @@ async def test_while_the_engine_is_down_groups_are_given_back_and_none_is_claime
     async with fleet.worker(slots=2):
         await until(lambda: fleet.stat("samples"))
         await engine.stop()
-        await until(lambda: fleet.stat("released:free"))
+        await until(lambda: fleet.stat("released:died"))
         await until(lambda: fleet.facts('"engine_down"'))
         claimed = await fleet.stat("claimed")
         engine.script = lambda _: said([1])
@@ -253,6 +253,37 @@ async def test_while_the_engine_is_down_groups_are_given_back_and_none_is_claime
     assert await fleet.stat("dead") == 0
 
 
+async def test_a_prompt_that_kills_its_engine_ends_as_a_dead_letter_and_nothing_is_counted_of_its_neighbours(
+    fleet: Fleet, engine: FakeEngine
+) -> None:
+    await fleet.configure(n=1, max_attempts=3)
+
+    async def script(request: dict[str, Any]) -> Any:
+        if request["input_ids"] != [66]:
+            return said([1])
+        killed.set()
+        return await never(request)
+
+    engine.script = script
+    killed = asyncio.Event()
+    await fleet.submit("killer", input_ids=[66])
+    await fleet.submit(*(f"g{number}" for number in range(6)))
+    async with fleet.worker(slots=4):
+        while not await fleet.stat("dead"):
+            if killed.is_set():
+                await engine.stop()
+                await until(lambda: fleet.facts('"engine_down"'))
+                killed.clear()
+                await engine.start()
+            await asyncio.sleep(0.01)
+        (letter,) = await fleet.dead()
+        entries = await fleet.completed(6)
+    assert letter["id"] == "killer"
+    assert letter["reason"].startswith("the engine died: ")
+    assert {entry.fields["attempts"] for entry in entries} == {b"1"}
+    assert await fleet.stat("released:died_alone") >= 1
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_an_engine_that_fails_every_request_is_down_though_it_says_that_it_is_ready(
     fleet: Fleet, engine: FakeEngine
@@ -261,7 +292,7 @@ async def test_an_engine_that_fails_every_request_is_down_though_it_says_that_it
     engine.script = lambda _: 500
     await fleet.submit("g")
     async with fleet.worker():
-        await until(lambda: fleet.stat("released:free"))
+        await until(lambda: fleet.stat("released:died"))
         engine.script = lambda _: said([1])
         (entry,) = await fleet.completed(1)
     assert entry.fields["attempts"] == b"1"
