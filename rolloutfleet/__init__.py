@@ -11,6 +11,7 @@ from rolloutfleet.errors import (
     ProtocolMismatch,
     RolloutFleetError,
     RunMissing,
+    VersionAhead,
 )
 from rolloutfleet.messages import CompletedGroup, PromptGroup, Row, Sample
 from rolloutfleet.settings import RunConfig
@@ -33,4 +34,5 @@ __all__ = [
     "Sample",
     "SyncTrainer",
     "Trainer",
+    "VersionAhead",
 ]

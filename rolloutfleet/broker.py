@@ -25,6 +25,7 @@ type Submitted = Literal["queued", "known", "done"]
 type Put = Literal["stored", "had", "gone"]
 type Kept = Literal["kept", "lost"]
 type Completed = Literal["ok", "missing", "lost", "gone"]
+type Judged = Literal["ok", "stale", "recycled", "dropped", "dead", "ahead", "gone"]
 type Released = Literal["ok", "dead", "lost"]
 type Release = Literal["free", "fail", "reject", "died", "died_alone"]
 
@@ -224,6 +225,10 @@ class Broker:
     async def drop(self, token: str, reason: str) -> Literal["ok", "lost"]:
         return (await self.calls.step("drop", token, reason)).decode()
 
+    async def cancel(self, token: str, oldest: int) -> Literal["ok", "fresh", "limit", "lost"]:
+        """Gives a group back, newly born, if it is beyond max_staleness already: `oldest` made some of its tokens."""
+        return (await self.calls.step("cancel", token, oldest)).decode()
+
     async def reap(self, most: int = 64) -> int:
         return await self.calls.step("reap", most)
 
@@ -308,6 +313,13 @@ class Broker:
         words: list[Literal["ok", "gone"]] = []
         for some in batched(entries, SLICE):
             words += [word.decode() for word in await self.calls.step("ack", *some)]
+        return words
+
+    async def judge(self, version: int, entries: Sequence[str]) -> list[Judged]:
+        """How stale completed groups are for a trainer at `version`, and what became of those that are too stale."""
+        words: list[Judged] = []
+        for some in batched(entries, SLICE):
+            words += [word.decode() for word in await self.calls.step("judge", version, *some)]
         return words
 
     async def recycle(self, entry: str, reason: str = "") -> Literal["ok", "limit", "dead", "gone"]:

@@ -6,6 +6,7 @@ RolloutFleetError
 ├── EngineUnavailable   the engine does not answer: give the group back, back off
 ├── EngineRejected      the engine will never take this request: fail the group, no retry
 ├── RunMissing          the run has no config: create it, or mend the name
+├── VersionAhead        newer weights made a group than the trainer says it has: hand in the version that it has
 └── ProtocolMismatch    the other side speaks another version of the keys or messages: upgrade one of them
 """
 
@@ -32,6 +33,10 @@ class EngineRejected(RolloutFleetError):
 
 class RunMissing(RolloutFleetError):
     """The run has no config yet: `Trainer.connect(..., config=RunConfig(...))` or `rolloutfleet configure` makes it."""
+
+
+class VersionAhead(RolloutFleetError):
+    """The version that a trainer handed in is older than what made some of the groups. All of them stay its own."""
 
 
 class ProtocolMismatch(RolloutFleetError):

@@ -31,6 +31,8 @@ STEPS = (
     "touch",
     "adopt",
     "ack",
+    "judge",
+    "cancel",
     "recycle",
     "requeue_dead",
     "repair_groups",

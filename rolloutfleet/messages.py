@@ -360,6 +360,7 @@ class CompletedGroup:
     equal: int = 0
     fingerprint: str = ""
     dtype: str = ""
+    is_stale: bool = False  # beyond the run's max_staleness for the version that the trainer handed in
 
     @property
     def versions(self) -> tuple[int, int]:
@@ -383,6 +384,7 @@ class CompletedGroup:
             "group_reward": self.group_reward,
             "samples": [_sample_json(*pair) for pair in zip(self.samples, rewards, strict=True)],
             "versions": self.versions,
+            "is_stale": self.is_stale,
             "worker": self.worker,
             "attempts": self.attempts,
             "recycled": self.recycled,

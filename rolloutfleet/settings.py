@@ -65,6 +65,17 @@ class RunConfig(BaseModel):
     groups_per_update: Annotated[
         int, Field(ge=0, description="Groups that the trainer trains on between two weight versions; 0: not said.")
     ] = 0
+    stale: Annotated[
+        Literal["pace", "recycle", "drop"],
+        Field(description="A group beyond max_staleness is handed out all the same (pace), made again, or dropped."),
+    ] = "pace"
+    recycle_then: Annotated[
+        Literal["deliver", "dead"],
+        Field(description="What becomes of a group that is too stale after recycle_limit recycles."),
+    ] = "deliver"
+    cancel_stale: Annotated[
+        bool, Field(description="Workers give groups back that would be beyond max_staleness if they ended now.")
+    ] = False
     done_seconds: Annotated[float, Field(ge=0, description="How long an id that is over refuses a duplicate.")] = (
         604_800
     )
@@ -94,10 +105,11 @@ class RunConfig(BaseModel):
         if self.max_staleness != "off" and self.max_staleness < 0:
             raise ValueError('max_staleness must be at least 0, or "off"')
         # Only where both are known: a change of one field is checked together with what the run has.
-        is_whole = {"max_staleness", "groups_per_update"} <= self.model_fields_set
-        if is_whole and self.max_staleness != "off" and not self.groups_per_update:
+        is_whole = {"max_staleness", "groups_per_update", "stale"} <= self.model_fields_set
+        if is_whole and self.max_staleness != "off" and self.stale == "pace" and not self.groups_per_update:
             raise ValueError(
-                "max_staleness needs groups_per_update: how many groups the trainer trains on between two versions"
+                "max_staleness needs groups_per_update, how many groups the trainer trains on between two versions; "
+                "or set stale to recycle or drop"
             )
         if self.retry_cap_seconds < self.retry_seconds:
             raise ValueError("retry_cap_seconds is shorter than retry_seconds: raise it")

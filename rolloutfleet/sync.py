@@ -67,9 +67,13 @@ class SyncTrainer:
         """See Trainer.submit."""
         return self._call(self._trainer.submit(groups, max_queued=max_queued))
 
-    def take(self, most: int, timeout: float | None = None) -> list[CompletedGroup]:
+    def take(self, most: int, timeout: float | None = None, *, version: int | None = None) -> list[CompletedGroup]:
         """See Trainer.take."""
-        return self._call(self._trainer.take(most, timeout))
+        return self._call(self._trainer.take(most, timeout, version=version))
+
+    def judge(self, groups: Sequence[CompletedGroup], version: int) -> list[CompletedGroup]:
+        """See Trainer.judge."""
+        return self._call(self._trainer.judge(groups, version))
 
     @contextmanager
     def batch(
@@ -85,9 +89,11 @@ class SyncTrainer:
             raise
         self._call(block.__aexit__(None, None, None))
 
-    def generate(self, groups: Sequence[PromptGroup], timeout: float | None = None) -> list[Outcome]:
+    def generate(
+        self, groups: Sequence[PromptGroup], timeout: float | None = None, *, version: int | None = None
+    ) -> list[Outcome]:
         """See Trainer.generate."""
-        return self._call(self._trainer.generate(groups, timeout))
+        return self._call(self._trainer.generate(groups, timeout, version=version))
 
     def ack(self, groups: Sequence[CompletedGroup]) -> list[str]:
         """See Trainer.ack."""

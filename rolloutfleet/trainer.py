@@ -10,16 +10,16 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from redis.exceptions import RedisError
 
 from rolloutfleet.broker import Broker, Entry, Submitted
-from rolloutfleet.errors import BrokerUnavailable, InvalidGroup
+from rolloutfleet.errors import BrokerUnavailable, InvalidGroup, VersionAhead
 from rolloutfleet.messages import CompletedGroup, PromptGroup
 from rolloutfleet.reading import Outcome, fetch, find_lost
 from rolloutfleet.redis import BLOCK_SECONDS, connect, connect_blocking
@@ -32,6 +32,7 @@ from rolloutfleet.touch import Toucher
 log = logging.getLogger(__name__)
 
 _PENDING_PAGE = 200
+_KEPT = ("ok", "stale", "ahead")  # what judge answers of a group that stays the trainer's
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0  # seconds between tries to take
 _ROOM_SECONDS = 0.2  # between looks whether there is room to submit
 _LOOK_SECONDS = 1.0  # between looks whether a group that is waited for was given up
@@ -148,11 +149,23 @@ class Trainer:
 
     # Completed groups
 
-    async def take(self, most: int, timeout: float | None = None) -> list[CompletedGroup]:
-        """1 to `most` groups as soon as there is one; [] after `timeout` seconds. They are held until `ack`."""
+    async def take(
+        self, most: int, timeout: float | None = None, *, version: int | None = None
+    ) -> list[CompletedGroup]:
+        """1 to `most` groups as soon as there is one; [] after `timeout` seconds. They are held until `ack`.
+
+        `version`: the trainer's own weights; what is too stale for these is not among them, or is marked (see judge).
+        """
         if most < 1:  # to XREADGROUP 0 means all
             raise ValueError(f"most is {most}: give at least 1")
         end = None if timeout is None else time.monotonic() + timeout
+        while groups := await self._take_any(most, end):
+            judged = groups if version is None else await self.judge(groups, version)
+            if judged:
+                return judged
+        return []
+
+    async def _take_any(self, most: int, end: float | None) -> list[CompletedGroup]:
         self._drop_lost()
         while not self._ready:
             last = await self._look(most)
@@ -170,9 +183,11 @@ class Trainer:
     ) -> AsyncGenerator[Batch, None]:
         """Exactly `size` groups, acked when the block ends well; otherwise they come again with the next batch.
 
+        `version`: the trainer's own weights; groups that are too stale for these are made again, dropped or marked
+        `is_stale`, as the run's config says. What an earlier batch gave back is judged again.
         Errors: TimeoutError after `timeout` seconds; what came until then is kept for the next batch.
         """
-        groups = await self._fill(size, timeout)
+        groups = await self._fill(size, timeout, version)
         try:
             yield Batch(groups, version)
         except BaseException:
@@ -184,17 +199,37 @@ class Trainer:
             self._owed += groups
             raise
 
-    async def generate(self, groups: Sequence[PromptGroup], timeout: float | None = None) -> list[Outcome]:
+    async def judge(self, groups: Sequence[CompletedGroup], version: int) -> list[CompletedGroup]:
+        """Those of these groups that may be trained on by weights of this version; `is_stale` marks those beyond
+        max_staleness that are handed out all the same. The others are not held any more: they are made again or over.
+
+        For whoever takes ahead: what was fresh then need not be when it is trained on.
+        Errors: VersionAhead: newer weights made some of them; all that were asked about stay held and come again.
+        """
+        words = await self._give_back_on_error(groups, self.broker.judge(version, [group.entry for group in groups]))
+        kept = [
+            replace(group, is_stale=word == "stale") for group, word in zip(groups, words, strict=True) if word in _KEPT
+        ]
+        self._forget([group for group, word in zip(groups, words, strict=True) if word not in _KEPT])
+        if ahead := [group for group, word in zip(groups, words, strict=True) if word == "ahead"]:
+            self._give_back(kept)
+            raise VersionAhead(_ahead(ahead, version))
+        return kept
+
+    async def generate(
+        self, groups: Sequence[PromptGroup], timeout: float | None = None, *, version: int | None = None
+    ) -> list[Outcome]:
         """Submits these groups and gives their results in the order asked, acked.
 
         A result is a CompletedGroup, or a LostGroup with its reason (dead letter, dropped). One reader per run.
+        `version`: see batch; what is too stale and recycled is waited for again.
         Errors: TimeoutError after `timeout` seconds.
         """
         await self.submit(groups)
         found: dict[str, Outcome] = {}
         others: list[CompletedGroup] = []
         try:
-            await self._collect({group.id for group in groups}, found, others, timeout)
+            await self._collect({group.id for group in groups}, found, others, timeout, version)
             await self.ack(_completed(found))
         except BaseException:
             others += _completed(found)
@@ -221,12 +256,20 @@ class Trainer:
 
     # Inside
 
-    async def _fill(self, size: int, timeout: float | None) -> list[CompletedGroup]:
+    async def _give_back_on_error[T](self, groups: Sequence[CompletedGroup], call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except BaseException:
+            self._give_back(groups)
+            raise
+
+    async def _fill(self, size: int, timeout: float | None, version: int | None) -> list[CompletedGroup]:
         groups: list[CompletedGroup] = []
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while len(groups) < size:
-                groups += await self.take(size - len(groups), None if end is None else end - time.monotonic())
+                left = None if end is None else end - time.monotonic()
+                groups += await self.take(size - len(groups), left, version=version)
                 if end is not None and len(groups) < size and time.monotonic() >= end:
                     raise TimeoutError(await self._why(f"{len(groups)} of {size} groups"))
         except BaseException:
@@ -235,14 +278,19 @@ class Trainer:
         return groups
 
     async def _collect(
-        self, wanted: set[str], found: dict[str, Outcome], others: list[CompletedGroup], timeout: float | None
+        self,
+        wanted: set[str],
+        found: dict[str, Outcome],
+        others: list[CompletedGroup],
+        timeout: float | None,
+        version: int | None,
     ) -> None:
         """Takes until `found` has all that is wanted. `others`: what came along, kept aside or it would come again."""
         end = None if timeout is None else time.monotonic() + timeout
         looked, wait = -math.inf, 0.0  # at first only what is there already
         while wanted - found.keys():
             left = wait if end is None else min(wait, end - time.monotonic())
-            for group in await self.take(len(wanted), left):
+            for group in await self.take(len(wanted), left, version=version):
                 if group.id in wanted:
                     found[group.id] = group
                 else:
@@ -341,6 +389,14 @@ def check_groups(groups: Sequence[PromptGroup], config: RunConfig) -> None:
             check_sampling(group.sampling_params or {}, config.bent_sampling)
         except InvalidGroup as error:
             raise InvalidGroup(f"group {group.id}: {error}") from error
+
+
+def _ahead(groups: Sequence[CompletedGroup], version: int) -> str:
+    newest = max(group.versions[1] for group in groups)
+    return (
+        f"{len(groups)} groups (such as {groups[0].id!r}) were made with weights up to version {newest}, and the "
+        f"trainer hands in {version}: hand in the version that publish_weights gave for the weights that it trains"
+    )
 
 
 def _completed(found: Mapping[str, Outcome]) -> list[CompletedGroup]:

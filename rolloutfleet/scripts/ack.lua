@@ -20,6 +20,10 @@ local function ack(entry)
   end
   local id, born = found[2][2], found[2][4]
   if redis.call('HGET', group_key(id), 'born') == born then
+    local staleness = redis.call('HGET', group_key(id), 'staleness') -- as judge found it
+    if staleness then
+      count('trained_staleness:' .. staleness)
+    end
     forget(id, born, cfg)
     count('acked')
     redis.call('HINCRBY', state, 'trained', 1)

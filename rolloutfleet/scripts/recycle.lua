@@ -1,5 +1,5 @@
 -- recycle: a trainer found a completed group too old, or unsound: generate it again under the current policy.
--- with: keys clock wake groups
+-- with: keys clock wake groups anew
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -15,17 +15,11 @@ if not found then
   return 'gone'
 end
 local id, born = found[2][2], found[2][4]
-local key = group_key(id)
-local group, cfg = read(key), read(config)
-local at_limit = group.born == born and tonumber(group.recycled) >= tonumber(cfg.recycle_limit)
+local group, cfg = read(group_key(id)), read(config)
+local at_limit = group.born == born and is_at_limit(group, cfg)
 if at_limit and reason == '' then
   return 'limit'
-elseif redis.call('XDEL', completed, entry) == 0 then
-  return 'gone'
-end
-redis.call('XACK', completed, 'trainer', entry)
-wake_one()
-if group.born ~= born then
+elseif not remove(entry) or group.born ~= born then
   return 'gone'
 elseif at_limit then
   dead_letter(id, reason, group.attempts, group.n, group.text, cfg)
@@ -33,9 +27,6 @@ elseif at_limit then
   return 'dead'
 end
 
-free_samples(id, born)
-redis.call('HDEL', key, 'entry', 'by')
-redis.call('HSET', key, 'born', new_born(), 'left', group.n, 'attempts', 0, 'deaths', 0, 'recycled', group.recycled + 1)
+make_anew(id, group)
 redis.call('RPUSH', prompts, '@' .. id)
-count('recycled')
 return 'ok'

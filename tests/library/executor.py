@@ -23,6 +23,9 @@ type Send = Callable[[], Awaitable[Answer]]
 type Apply = Callable[..., tuple[Broker, object]]
 
 REAPED_BY_A_CLAIM = 8
+MADE_BY = "[3, 3]"
+"""Weight versions of every group here."""
+PUBLISHED = 10
 FOREVER = 10**6
 """Seconds: no delay and no attempt of these runs ends by itself."""
 NOT_A_STEP_OF_THE_LIBRARY = ("push", "trim_done", "flush")
@@ -110,12 +113,14 @@ class Executor:
         await self.step("configure", lambda: self.set_config(config), config)
 
     async def set_config(self, config: Config) -> str:
+        await self.fleet.do("HSET", self.fleet.key("policy"), "version", PUBLISHED)
         await self.fleet.configure(
             sample_concurrency="auto" if config.sample_concurrency is None else config.sample_concurrency,
             n=config.n, refill=config.refill, overcommit=config.overcommit or "auto", open_cap=config.open_cap,
             max_attempts=config.max_attempts, recycle_limit=config.max_recycles, paused=config.paused,
             max_staleness="off" if config.max_staleness is None else config.max_staleness,
-            groups_per_update=config.groups_per_update,
+            groups_per_update=config.groups_per_update, stale=config.stale, recycle_then=config.recycle_then,
+            cancel_stale=config.cancel_stale,
             lease_seconds=600, group_seconds=FOREVER, retry_seconds=FOREVER, retry_cap_seconds=FOREVER,
         )  # fmt: skip
         return "ok"
@@ -177,7 +182,7 @@ class Executor:
 
     async def complete(self, grant: Grant, rewards: tuple[str | None, ...]) -> str:
         async def send() -> str:
-            return await self.fleet.broker.complete(grant, {"rewards": json.dumps(rewards)})
+            return await self.fleet.broker.complete(grant, {"rewards": json.dumps(rewards), "versions": MADE_BY})
 
         id, born = self.names.id(grant.id), self.names.borns[grant.born]
         return await self.step("complete", send, grant.token, id, born, rewards)
@@ -187,6 +192,9 @@ class Executor:
 
     async def drop(self, token: str) -> None:
         await self.step("drop", lambda: self.fleet.broker.drop(token, "dull"), token)
+
+    async def cancel(self, token: str, behind: int) -> None:
+        await self.step("cancel", lambda: self.fleet.broker.cancel(token, PUBLISHED - behind), token, behind)
 
     async def reap(self, most: int) -> None:
         reaped = self.by_server_id(self.model.expired())[:most]
@@ -236,6 +244,12 @@ class Executor:
             return (await self.fleet.broker.ack([self.names.entry(name)]))[0]
 
         return await self.step("ack", send, name)
+
+    async def judge(self, name: EntryName, behind: int) -> str:
+        async def send() -> str:
+            return (await self.fleet.broker.judge(3 + behind, [self.names.entry(name)]))[0]
+
+        return await self.step("judge", send, name, behind)
 
     async def begin(self) -> None:
         async def send() -> str:

@@ -22,7 +22,8 @@ from tests.model.steps import parts
 IDS = ("a", "b", "c", "d", "e", "f")
 CONSUMERS = ("t0", "t1")
 PODS = ("w0", "w1", "w2")
-I5 = {"state", "config", "stats", "done", "dead", "completed", "wake", "workers", "capacity", "draining", "barred"}
+I5 = {"state", "config", "policy", "stats", "done", "dead", "completed", "wake"}
+I5 |= {"workers", "capacity", "draining", "barred"}
 STEPS_TO_REST = 40
 
 CONFIGS = st.builds(
@@ -37,6 +38,9 @@ CONFIGS = st.builds(
     paused=st.sampled_from([False, False, False, True]),
     max_staleness=st.sampled_from([None, None, 0, 1]),
     groups_per_update=st.integers(1, 3),
+    stale=st.sampled_from(["pace", "recycle", "drop"]),
+    recycle_then=st.sampled_from(["deliver", "dead"]),
+    cancel_stale=st.booleans(),
 )
 type Message = Callable[[], Awaitable[Any]]
 
@@ -256,6 +260,12 @@ class FleetMachine(RuleBasedStateMachine):
         token = self.draw_grant(data, is_live).token
         self.do(self.send(lambda: self.executor.drop(token)))
 
+    @precondition(lambda self: self.grants)
+    @rule(data=st.data(), is_live=st.booleans(), behind=st.integers(0, 2))
+    def cancel(self, data: st.DataObject, is_live: bool, behind: int) -> None:
+        token = self.draw_grant(data, is_live).token
+        self.do(self.send(lambda: self.executor.cancel(token, behind)))
+
     @precondition(lambda self: self.model.leases)
     @rule(most=st.sampled_from([1, 64]))
     def reap(self, most: int) -> None:
@@ -292,6 +302,12 @@ class FleetMachine(RuleBasedStateMachine):
     def ack(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(self.known_entries))
         self.do(self.send(lambda: self.executor.ack(name)))
+
+    @precondition(lambda self: self.known_entries)
+    @rule(data=st.data(), behind=st.integers(-1, 2))
+    def judge(self, data: st.DataObject, behind: int) -> None:
+        name = data.draw(st.sampled_from(self.known_entries))
+        self.do(self.send(lambda: self.executor.judge(name, behind)))
 
     @precondition(lambda self: parts.settings(self.model).max_staleness is not None)
     @rule()

@@ -191,9 +191,20 @@ def giving_up(world: World, slot: int, worker: Worker) -> Iterator[Move]:
 
     if None not in worker.samples:
         yield from call(world, f"{worker.name} drops", Call("drop", (worker.token,)), answered, event="drop")
+    what = Call("cancel", (worker.token, 1))
+    yield from call(world, f"{worker.name} cancels", what, unless_it_may_not(answered), event="cancel")
     for kind in ("free", "fail", "reject", "died", "died_alone"):
         what = Call("release", (worker.token, kind, kind))
         yield from call(world, f"{worker.name} releases {kind}", what, answered, event=kind)
+
+
+def unless_it_may_not(answered: Answered) -> Answered:
+    """A group that may not be cancelled is finished."""
+
+    def heard(world: World, answer: object) -> World:
+        return world if answer in ("fresh", "limit") else answered(world, answer)
+
+    return heard
 
 
 def beating(world: World, slot: int, worker: Worker) -> Iterator[Move]:
@@ -287,6 +298,8 @@ def training(world: World, rank: int, trainer: Trainer, scope: Scope) -> Iterato
         yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, trained))
         what = Call("recycle", (name,))
         yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, let_go), event="recycle")
+        what = Call("judge", (name, 1))
+        yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, let_go), event="judge")
     died = spend(world, "crash")
     if died is not None and (trainer.held or trainer.owes):
         yield Move(f"{trainer.name} crashes", False, with_trainer(died, Trainer(trainer.name), at=rank))
@@ -300,7 +313,7 @@ def lets_go(rank: int, trainer: Trainer) -> Answered:
     """A trainer forgets an entry when it is told what became of it; at `limit` it keeps it."""
 
     def answered(world: World, answer: object) -> World:
-        return world if answer == "limit" else with_trainer(world, trainer, at=rank)
+        return world if answer in ("limit", "stale") else with_trainer(world, trainer, at=rank)
 
     return answered
 

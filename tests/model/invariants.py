@@ -85,7 +85,7 @@ def i4_no_loss(step: Step) -> bool:
         now = step.after.groups.get(id)
         if now is None and id not in step.after.done:
             return False
-        if now is not None and now.born != group.born and step.name != "recycle":
+        if now is not None and now.born != group.born and step.name not in ("recycle", "judge", "cancel"):
             return False
     return True
 
@@ -162,7 +162,7 @@ def i7_beginnings_stay(step: Step) -> bool:
 
 def i8_lost_is_lost(step: Step) -> bool:
     """A lease that was lost can extend, complete, release, drop and keep nothing."""
-    if step.name in ("complete", "release", "drop", "keep"):
+    if step.name in ("complete", "release", "drop", "keep", "cancel"):
         return step.before.grants.has(step.arguments[0]) or step.after == step.before
     if step.name != "heartbeat":
         return True

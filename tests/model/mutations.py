@@ -6,7 +6,7 @@ A scope is as small as it can be: the shortest trace to the breach is then a sto
 from typing import NamedTuple
 
 from tests.model.explore import UNREACHABLE
-from tests.model.scopes import LEFT_TO_REPAIR, ONE, PACED, PAIR, TWO_PLACES, events
+from tests.model.scopes import LEFT_TO_REPAIR, ONE, PACED, PAIR, RECYCLES, TWO_PLACES, events
 from tests.model.state import Config
 from tests.model.world import Scope
 
@@ -93,6 +93,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         ALONE._replace(events=events(recycle=1), exempt=frozenset({"I7 samples stay"})),
     ),
     Mutation("recycle.limit", "I10 bounds", ALONE._replace(events=events(recycle=2))),
+    Mutation("judge.entry", "I4 one place", Scope(
+        (1,), RECYCLES._replace(max_recycles=2), events=events(judge=2, lose=1), faults=3
+    )),
+    Mutation("cancel.owner", "I8 lost is lost", Scope((1,), RECYCLES, events=events(expire=1, cancel=1))),
+    Mutation("cancel.limit", "I10 bounds", Scope((1,), RECYCLES, events=events(cancel=2))),
     Mutation("requeue.known", "I4 no loss", Scope(
         (1,), ONE._replace(max_attempts=1), workers=1, events=events(fail=1, trim=1, resend=1, requeue=1), faults=4
     )),

@@ -28,6 +28,8 @@ MORTAL = Config(sample_concurrency=1, n=1, max_attempts=1)
 
 PACED = Config(sample_concurrency=2, n=1, max_staleness=0)
 
+RECYCLES = Config(sample_concurrency=1, n=1, max_staleness=0, groups_per_update=9, stale="recycle", cancel_stale=True)
+
 LEFT_TO_REPAIR = frozenset({"I5 samples", "I6 outstanding"})
 """What a worker leaves behind that dies between NOSCRIPT and its next try."""
 NO_STREAM = frozenset({"I4 one place", "I2 waiting", "I10 bounds"})
@@ -51,6 +53,11 @@ QUICK: dict[str, Scope] = {
     "hands": Scope((1,), ONE, events=events(drop=1, fail=1, free=1, reject=1, evict=1, lose=1)),
     "paced": Scope((1, 1), PACED, events=events(lose=1, expire=1, crash=1, recycle=1), faults=1),
     "engine-deaths": Scope((1, 1), ONE, workers=1, events=events(died=2, died_alone=2, lose=1), faults=3),
+    "judged": Scope((1,), RECYCLES, events=events(judge=2, cancel=1, lose=1, expire=1), faults=3),
+    "judged-dead": Scope(
+        (1,), RECYCLES._replace(recycle_then="dead"), workers=1, events=events(judge=2, lose=1), faults=3
+    ),
+    "judged-dropped": Scope((1,), RECYCLES._replace(stale="drop"), workers=1, events=events(judge=2, lose=1), faults=3),
     "dropped": Scope((1, 1), ONE, workers=1, events=events(drop=2, lose=1)),
     "dead-letters": Scope(
         (1,), MORTAL, workers=1, events=events(fail=1, requeue=1, resend=1, trim=1, lose=1), faults=4

@@ -75,6 +75,9 @@ class Config(NamedTuple):
     paused: bool = False
     max_staleness: int | None = None
     groups_per_update: int = 1
+    stale: str = "pace"
+    recycle_then: str = "deliver"
+    cancel_stale: bool = False
 
 
 class Prompt(NamedTuple):

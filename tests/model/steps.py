@@ -12,6 +12,8 @@ from tests.model.claims import claim, extend, reap
 from tests.model.guards import guard
 from tests.model.state import ORPHAN, Broker, Config, Entry, EntryName, Group, Map, Prompt, new_run
 
+TOO_STALE = "too stale, each time that it was made"
+
 
 def submit(broker: Broker, groups: tuple[tuple[str, int], ...]) -> tuple[Broker, tuple[str, ...]]:
     """`queued`, `known` or `done` for each (id, n), or only `no_run`."""
@@ -255,12 +257,49 @@ def recycle(broker: Broker, name: EntryName) -> tuple[Broker, str]:
         return broker, "gone"
     if guard("recycle.limit", group.recycled >= parts.settings(broker).max_recycles):
         return broker, "limit"
-    broker = parts.unlink(without_entry(broker, name), name[0], group.born)
-    broker, born = parts.mint(broker, name[0]) if guard("recycle.born") else (broker, group.born)
-    broker = parts.update(
-        broker, name[0], born=born, attempts=0, deaths=0, recycled=group.recycled + 1, entry=None, by=None
-    )
-    return queue(broker, name[0]), "ok"
+    return queue(make_anew(without_entry(broker, name), name[0]), name[0]), "ok"
+
+
+def make_anew(broker: Broker, id: str) -> Broker:
+    group = parts.group_of(broker, id)
+    broker = parts.unlink(broker, id, group.born)
+    broker, born = parts.mint(broker, id) if guard("recycle.born") else (broker, group.born)
+    recycled = group.recycled + 1
+    return parts.update(broker, id, born=born, attempts=0, deaths=0, recycled=recycled, entry=None, by=None)
+
+
+def judge(broker: Broker, name: EntryName, behind: int) -> tuple[Broker, str]:
+    """What becomes of a completed group that is so many versions behind its trainer."""
+    group, config = broker.groups.get(name[0]), parts.settings(broker)
+    if guard("judge.entry", broker.entry(name) is None) or group is None:
+        return broker, "gone"
+    if behind < 0:
+        return broker, "ahead"
+    if config.max_staleness is None or behind <= config.max_staleness:
+        return broker, "ok"
+    is_at_limit = config.stale == "recycle" and group.recycled >= config.max_recycles
+    match config.recycle_then if is_at_limit else config.stale:
+        case "recycle":
+            return queue(make_anew(without_entry(broker, name), name[0]), name[0]), "recycled"
+        case "drop":
+            return parts.end(without_entry(broker, name), name[0]), "dropped"
+        case "dead":
+            return parts.bury(without_entry(broker, name), name[0], TOO_STALE), "dead"
+        case _:
+            return broker, "stale"
+
+
+def cancel(broker: Broker, token: str, behind: int) -> tuple[Broker, str]:
+    """The holder of a group that is so many versions behind what was published gives it back, to be made anew."""
+    id, config = held(broker, token, "cancel.owner"), parts.settings(broker)
+    if id is None:
+        return broker, "lost"
+    if not config.cancel_stale or config.max_staleness is None or behind <= config.max_staleness:
+        return broker, "fresh"
+    if guard("cancel.limit", parts.group_of(broker, id).recycled >= config.max_recycles):
+        return broker, "limit"
+    broker = make_anew(parts.unlease(broker, id), id)
+    return broker._replace(again=broker.again | {id}), "ok"
 
 
 def requeue_dead(broker: Broker, id: str, born: str) -> tuple[Broker, str]:
@@ -353,14 +392,14 @@ STEPS: dict[str, Callable[..., tuple[Broker, object]]] = {
     step.__name__: step
     for step in (
         submit, push, claim, heartbeat, put, keep, complete, release, drop, reap, evict, take, ack, recycle,
-        begin, update, requeue_dead, configure, repair, flush, trim_done,
+        judge, cancel, begin, update, requeue_dead, configure, repair, flush, trim_done,
     )
 }  # fmt: skip
 
 WAKES = frozenset(
     {
         "submit", "claim", "heartbeat", "put", "complete", "release", "drop", "reap", "evict", "take", "ack", "recycle",
-        "begin", "update", "requeue_dead", "configure", "repair",
+        "judge", "cancel", "begin", "update", "requeue_dead", "configure", "repair",
     }
 )  # fmt: skip
 """The steps that push a token into `wake` when they changed something; a bare RPUSH is seen at the next poll."""

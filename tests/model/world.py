@@ -160,7 +160,7 @@ def tokens_in(call: Call) -> tuple[str, ...]:
             return (f"{call.arguments[1]}/0",)
         case "heartbeat":
             return (*call.arguments[1], f"{call.arguments[2]}/0")
-        case "complete" | "release" | "drop" | "keep":
+        case "complete" | "release" | "drop" | "cancel" | "keep":
             return (call.arguments[0],)
         case _:
             return ()
