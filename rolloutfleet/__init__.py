@@ -3,6 +3,7 @@
 A trainer needs `Trainer` (or `SyncTrainer`) and `PromptGroup`; everything else is for those who build on the broker.
 """
 
+from rolloutfleet.batch import Batch
 from rolloutfleet.errors import (
     BrokerUnavailable,
     EngineRejected,
@@ -16,7 +17,7 @@ from rolloutfleet.errors import (
 from rolloutfleet.messages import CompletedGroup, PromptGroup, Row, Sample
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.sync import SyncTrainer
-from rolloutfleet.trainer import Batch, Trainer
+from rolloutfleet.trainer import Trainer
 
 __all__ = [
     "Batch",

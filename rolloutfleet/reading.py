@@ -35,7 +35,7 @@ type Outcome = CompletedGroup | LostGroup
 
 # What complete.lua writes; without them an entry was added by somebody else.
 _OURS = frozenset({"id", "born", "n", "attempts", "recycled", "submitted", "claimed", "completed"})
-_NO_LETTER = "over without a dead letter: dropped (by the group filter, or as too stale), or trained on before"
+_NO_LETTER = "over without a dead letter: dropped by the group filter or as too stale, or trained on before"
 
 
 async def fetch(broker: Broker, entries: Sequence[Entry]) -> list[CompletedGroup]:

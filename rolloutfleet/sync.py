@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from rolloutfleet.batch import Batch
 from rolloutfleet.broker import Submitted
 from rolloutfleet.messages import CompletedGroup, PromptGroup
 from rolloutfleet.reading import Outcome
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.status import Status
-from rolloutfleet.trainer import Batch, Trainer
+from rolloutfleet.trainer import Trainer
 
 
 class SyncTrainer:

@@ -10,14 +10,15 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from redis.exceptions import RedisError
 
+from rolloutfleet.batch import Batch, say_ahead
 from rolloutfleet.broker import Broker, Entry, Submitted
 from rolloutfleet.errors import BrokerUnavailable, InvalidGroup, VersionAhead
 from rolloutfleet.messages import CompletedGroup, PromptGroup
@@ -36,27 +37,6 @@ _KEPT = ("ok", "stale", "ahead")  # what judge answers of a group that stays the
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0  # seconds between tries to take
 _ROOM_SECONDS = 0.2  # between looks whether there is room to submit
 _LOOK_SECONDS = 1.0  # between looks whether a group that is waited for was given up
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Groups that are trained on together. `version` is the trainer's own weight version, if it gave one."""
-
-    groups: Sequence[CompletedGroup]
-    version: int | None = None
-
-    def __iter__(self) -> Iterator[CompletedGroup]:
-        return iter(self.groups)
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    @property
-    def staleness(self) -> list[int | None]:
-        """Versions that each group's oldest token is behind; None where either version is unknown."""
-        if self.version is None:
-            return [None] * len(self.groups)
-        return [group.staleness(self.version) for group in self.groups]
 
 
 class Trainer:
@@ -213,7 +193,7 @@ class Trainer:
         self._forget([group for group, word in zip(groups, words, strict=True) if word not in _KEPT])
         if ahead := [group for group, word in zip(groups, words, strict=True) if word == "ahead"]:
             self._give_back(kept)
-            raise VersionAhead(_ahead(ahead, version))
+            raise VersionAhead(say_ahead(ahead, version))
         return kept
 
     async def generate(
@@ -389,14 +369,6 @@ def check_groups(groups: Sequence[PromptGroup], config: RunConfig) -> None:
             check_sampling(group.sampling_params or {}, config.bent_sampling)
         except InvalidGroup as error:
             raise InvalidGroup(f"group {group.id}: {error}") from error
-
-
-def _ahead(groups: Sequence[CompletedGroup], version: int) -> str:
-    newest = max(group.versions[1] for group in groups)
-    return (
-        f"{len(groups)} groups (such as {groups[0].id!r}) were made with weights up to version {newest}, and the "
-        f"trainer hands in {version}: hand in the version that publish_weights gave for the weights that it trains"
-    )
 
 
 def _completed(found: Mapping[str, Outcome]) -> list[CompletedGroup]:

@@ -13,9 +13,10 @@ from itertools import batched
 from typing import IO
 
 from deploy.local.seen import Seen
+from rolloutfleet.batch import Batch
 from rolloutfleet.messages import PromptGroup
 from rolloutfleet.reading import find_lost
-from rolloutfleet.trainer import Batch, Trainer
+from rolloutfleet.trainer import Trainer
 
 _SUBMIT = 500
 _LOOK_SECONDS = 1.0  # how long a batch is waited for before it is asked whether groups were given up

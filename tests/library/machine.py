@@ -22,8 +22,8 @@ from tests.model.steps import parts
 IDS = ("a", "b", "c", "d", "e", "f")
 CONSUMERS = ("t0", "t1")
 PODS = ("w0", "w1", "w2")
-I5 = {"state", "config", "policy", "stats", "done", "dead", "completed", "wake"}
-I5 |= {"workers", "capacity", "draining", "barred"}
+EXPIRE = {"workers", "capacity", "draining", "barred"}
+I5 = {"state", "config", "policy", "stats", "done", "dead", "completed", "wake", *EXPIRE}
 STEPS_TO_REST = 40
 
 CONFIGS = st.builds(

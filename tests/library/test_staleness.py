@@ -10,6 +10,7 @@ import redis.asyncio
 from rolloutfleet import RunConfig, SyncTrainer, Trainer, VersionAhead
 from rolloutfleet.broker import Broker
 from rolloutfleet.errors import BrokerUnavailable
+from rolloutfleet.messages import Grant
 from rolloutfleet.reading import LostGroup
 from rolloutfleet.repair import purge
 from tests.fakes.broker import Fleet, group
@@ -154,8 +155,9 @@ async def test_what_judge_takes_away_gives_its_place_back_and_wakes(fleet: Fleet
 # Groups that are hopeless while they run
 
 
-async def hopeless(fleet: Fleet, **changes: Any) -> Any:
-    await bounded(fleet, **{"cancel_stale": True, **changes})
+async def hopeless(fleet: Fleet) -> Grant:
+    """A held group that is beyond its bound if version 3 made some of it."""
+    await bounded(fleet, cancel_stale=True)
     await fleet.do("HSET", fleet.key("policy"), "version", 5)
     await fleet.submit("a")
     (grant,) = await fleet.hold()
