@@ -7,6 +7,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "local": ("deploy.local.cli", "the whole fleet on this machine: broker, engines, workers and a trainer"),
     "simulator": ("deploy.simulator.cli", "one simulated SGLang engine"),
+    "operator": ("deploy.operator.cli", "in a cluster: evicts, drains, scales, restarts, and says what is wrong"),
 }
 
 

@@ -82,6 +82,36 @@ class WorkerMetrics:
         self.put_batch = histogram("put_batch_samples", "Samples stored in one round trip.", _BATCH)
 
 
+class OperatorMetrics:
+    """What an operator counts. Only the one that leads does anything: take `sum` of counters, `max` of gauges."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"rolloutfleet_operator_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"rolloutfleet_operator_{name}", text, labels, registry=self.registry)
+
+        self.calls = counter("api_calls", "Calls to the API server.", "verb", "resource", "outcome")
+        self.evicted = counter("workers_evicted", "Workers evicted, by whether the attempt counts.", "counts")
+        self.freed = counter("leases_freed", "Leases that these evictions freed.")
+        self.reaped = counter("leases_reaped", "Expired leases that the operator took away.")
+        self.repairs = counter("repairs", "Repairs of the run, after the broker was another process than before.")
+        self.deleted = counter("pods_deleted", "Pods deleted, by why: scale, restart.", "why")
+        self.scaled = counter("replicas_set", "Changes of a number of replicas.", "pool")
+        self.failures = counter("looks_failed", "Looks that failed, by what did not answer.", "what")
+        self.looks = counter("looks", "Looks at the fleet while leading.")
+        self.leading = gauge("leading", "1 while this process leads.")
+        self.wanted = gauge("replicas_wanted", "Replicas that are wanted.", "pool")
+        self.replicas = gauge("replicas", "Replicas that are set.", "pool")
+        self.pods = gauge("pods", "Pods by the reason that is to be said of them.", "reason")
+        self.look_seconds = Histogram(
+            "rolloutfleet_operator_look_seconds", "Time of one look.", buckets=_SECONDS, registry=self.registry
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """A metric of a run that is read when it is scraped. `label`: beside `run`, with words of the code as values."""
