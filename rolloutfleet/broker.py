@@ -32,10 +32,14 @@ type Release = Literal["free", "fail", "reject", "died", "died_alone"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to a claim: what was granted, and a reason (window.Reason, or draining, gone, no_run, again)."""
+    """The answer to a claim: what was granted, and a reason (window.Reason, or draining, gone, no_run, again).
+
+    `due_seconds`: this worker is the one that should claim again then, since a group's delay is over; None: any.
+    """
 
     reason: str
     grants: tuple[Grant, ...] = ()
+    due_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,9 @@ class Broker:
     async def claim(self, worker: str, base: str, k: int) -> Claim:
         """Leases up to k groups (see claim.lua). `base` is new for each claim, the same when a claim is repeated."""
         reason, *grants = await self.calls.step("claim", worker, base, k)
-        return Claim(reason.decode(), tuple(_grant(flat) for flat in grants))
+        due_ms = grants.pop() if grants and isinstance(grants[-1], int) else None
+        due_seconds = None if due_ms is None else due_ms / 1000
+        return Claim(reason.decode(), tuple(_grant(flat) for flat in grants), due_seconds)
 
     async def heartbeat(self, beat: Beat) -> tuple[str, list[str]]:
         """Extends what the worker holds: (ok | draining | gone | no_run, tokens that are lost)."""

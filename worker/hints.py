@@ -14,6 +14,7 @@ from rolloutfleet.redis import BLOCK_SECONDS, connect_blocking
 
 log = logging.getLogger("worker.hints")
 
+_SHORTEST_SECONDS = 0.005  # 0 would be for ever
 _UNBLOCK_SECONDS = 0.2  # the first time, the server may not have seen the BLPOP yet
 
 
@@ -33,9 +34,10 @@ class Hints:
         await self._waiter.aclose()
         await self._client.aclose()
 
-    async def wait(self, interrupt: asyncio.Event) -> bool:
-        """Whether a hint was taken, within BLOCK_SECONDS or until `interrupt` is set."""
-        popped = asyncio.get_running_loop().create_task(self._pop())
+    async def wait(self, interrupt: asyncio.Event, seconds: float | None = None) -> bool:
+        """Whether a hint was taken, within `seconds` (BLOCK_SECONDS at the most) or until `interrupt` is set."""
+        longest = BLOCK_SECONDS if seconds is None else min(BLOCK_SECONDS, max(_SHORTEST_SECONDS, seconds))
+        popped = asyncio.get_running_loop().create_task(self._pop(longest))
         watch = asyncio.get_running_loop().create_task(interrupt.wait())
         try:
             await asyncio.wait({popped, watch}, return_when=asyncio.FIRST_COMPLETED)
@@ -46,11 +48,11 @@ class Hints:
         finally:
             watch.cancel()
 
-    async def _pop(self) -> bool:
+    async def _pop(self, seconds: float) -> bool:
         try:
             if self._id is None:
                 self._id = await self._waiter.client_id()
-            answer: Any = await self._waiter.blpop([self._key], timeout=BLOCK_SECONDS)
+            answer: Any = await self._waiter.blpop([self._key], timeout=seconds)
         except RedisError as error:
             log.debug("waiting for a hint: %s", error)
             self._id = None

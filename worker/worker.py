@@ -164,15 +164,15 @@ class Worker:
         await self._begin(claim.grants, tasks)
         self._settled = self._serial
         if len(claim.grants) < places and claim.reason != "again":
-            await self._wait_for_hint()
+            await self._wait_for_hint(claim.due_seconds)
 
     async def _wait_busily(self) -> None:
         due = self._claimed_at + ACCOUNT_SECONDS - time.monotonic()
         if due <= 0 or not await within(self._changed, due):
             await self._claim(0)
 
-    async def _wait_for_hint(self) -> None:
-        taken = await self._lines.hints.wait(self._interrupt)
+    async def _wait_for_hint(self, seconds: float | None) -> None:
+        taken = await self._lines.hints.wait(self._interrupt, seconds)
         if taken and (self.stop.asked.is_set() or not self._fitness.is_fit or self.places() <= 0):
             await self._claim(0)  # passes the hint on
 

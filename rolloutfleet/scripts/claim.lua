@@ -7,6 +7,7 @@
 --
 -- {reason, grant, ...} with grant = {token, id, born, n, attempt, text, indices of the stored samples, indices of
 -- samples of which there are only the first tokens, engines that died under it}
+-- and at the end, to one worker of those that find no more prompts, the ms after which a delayed group is due
 -- "open"      and grants: the caller holds them until the lease's deadline. A base that was granted before gets the
 --             same grants again, extended. Otherwise nothing is granted, because of
 -- "no_run" no config; "gone" the worker is barred; "draining" it was told to drain; "paused", "no_capacity",
@@ -81,6 +82,9 @@ if #reply > 1 then
   redis.call('HSET', stats, 'most_active', math.max(most, active(cfg)))
 elseif reason ~= 'open' then
   reply[1] = reason
+end
+if reason == 'no_prompts' and k > 0 then
+  reply[#reply + 1] = due_in(worker, now)
 end
 account(open and (k == 0 and 'busy' or 'open') or reason, server_ms())
 return reply

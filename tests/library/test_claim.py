@@ -182,6 +182,43 @@ async def test_what_was_given_back_comes_before_what_waits(fleet: Fleet):
     assert (await fleet.hold())[0].id == "old"
 
 
+async def delayed(fleet: Fleet, group_id: str) -> None:
+    await fleet.submit(group_id)
+    (grant,) = await fleet.hold()
+    await fleet.broker.release(grant.token, "fail", "unlucky")
+
+
+async def test_who_finds_no_prompts_is_told_when_a_delay_is_over_but_only_the_first_who_asks(fleet: Fleet):
+    await fleet.configure(retry_seconds=8)
+    assert (await fleet.claim()).due_seconds is None
+    await delayed(fleet, "a")
+    first = [(await fleet.claim(worker=name)).due_seconds for name in ("one/1", "two/1", "one/1")]
+    assert first[1] is None
+    assert 3 < (first[0] or 0) <= 8
+    assert 3 < (first[2] or 0) <= 8
+
+
+async def test_an_earlier_end_of_a_delay_is_told_to_the_next_who_asks(fleet: Fleet):
+    await fleet.configure(retry_seconds=60)
+    await delayed(fleet, "a")
+    await fleet.claim(worker="one/1")
+    await fleet.configure(retry_seconds=8)
+    await delayed(fleet, "b")
+    assert ((await fleet.claim(worker="two/1")).due_seconds or 60) <= 8
+
+
+async def test_who_only_says_why_is_not_told_when_a_delay_is_over(fleet: Fleet):
+    await delayed(fleet, "a")
+    assert (await fleet.claim(0)).due_seconds is None
+
+
+async def test_what_was_granted_comes_with_when_the_next_delay_is_over(fleet: Fleet):
+    await delayed(fleet, "a")
+    await fleet.submit("b")
+    claim = await fleet.claim(2)
+    assert ([grant.id for grant in claim.grants], claim.due_seconds is None) == (["b"], False)
+
+
 async def test_a_group_with_a_delay_is_passed_over_until_it_is_due(fleet: Fleet):
     await fleet.submit("old", "new")
     (grant,) = await fleet.hold()

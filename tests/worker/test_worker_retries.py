@@ -10,6 +10,7 @@ from rolloutfleet.messages import Row, Sample
 from rolloutfleet.sampling import seed_of
 from tests.fakes.engine import FakeEngine, Reply, never, said
 from tests.worker.fleet import Fleet, until
+from worker.hints import Hints
 
 
 async def stored_row(fleet: Fleet) -> Row:
@@ -122,6 +123,26 @@ async def test_one_unsound_answer_costs_one_more_request_and_nothing_else(fleet:
     async with fleet.worker():
         (entry,) = await fleet.completed(1)
     assert (len(engine.requests), entry.fields["attempts"]) == (2, b"1")
+
+
+async def test_an_idle_worker_waits_no_longer_than_until_a_failed_group_s_delay_is_over(
+    fleet: Fleet, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    wait = Hints.wait
+
+    async def watched(hints: Hints, interrupt: asyncio.Event, seconds: float | None = None) -> bool:
+        waits.append(seconds)
+        return await wait(hints, interrupt, seconds)
+
+    monkeypatch.setattr(Hints, "wait", watched)
+    await fleet.configure(n=1, retry_seconds=3)
+    engine.script = lambda _: b"" if len(engine.requests) == 1 else said([1])
+    await fleet.submit("g")
+    async with fleet.worker(max_tries=1):
+        (entry,) = await fleet.completed(1)
+    assert entry.fields["attempts"] == b"2"
+    assert any(seconds is not None and seconds <= 3 for seconds in waits)
 
 
 @pytest.mark.usefixtures("impatient")

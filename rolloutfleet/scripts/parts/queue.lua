@@ -79,6 +79,17 @@ local function first(now, most, cfg)
   return nil, 'again'
 end
 
+-- In how many ms the first group whose delay is not over may be claimed. nil: there is none, or another worker was told:
+-- nobody hints at it, and one that wakes by itself is enough.
+local function due_in(worker, now)
+  local due = redis.call('ZRANGE', again, 0, 0, 'WITHSCORES')[2]
+  local told = redis.call('HMGET', state, 'due', 'due_to')
+  if due and (told[1] ~= due or told[2] == worker) then
+    redis.call('HSET', state, 'due', due, 'due_to', worker)
+    return math.max(1, due - now)
+  end
+end
+
 -- Takes what `first` has shown out of the line, and stores it if it came raw.
 local function take_out(found)
   if found.again then
