@@ -4,6 +4,7 @@ Invariants: label values are names of runs and words of the code; a number that 
 was not read for 30 s has only its age.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
@@ -156,6 +157,19 @@ def run_counters(runs: Iterable[RunStatus]) -> Iterator[Metric]:
         for kind in _RELEASES:
             released.add_metric([run.name, kind], run.counters.get(f"released:{kind}", 0))
     yield released
+    yield _by_staleness(RunCounters.trained, found, ("trained",))
+    yield _by_staleness(RunCounters.stale, found, ("recycled", "dropped"))
+
+
+def _by_staleness(described: Described, runs: Iterable[RunStatus], fates: tuple[str, ...]) -> Metric:
+    family = CounterMetricFamily(described.name, described.text, labels=described.labels)
+    for run in runs:
+        groups = Counter[str]()
+        for fate in fates:
+            groups.update(run.judged.get(fate, {}))
+        for behind, number in groups.items():
+            family.add_metric([run.name, behind], number)
+    return family
 
 
 def _stat(run: RunStatus, stat: str) -> float | None:

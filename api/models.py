@@ -89,6 +89,7 @@ class WindowView(Model):
     outstanding_samples: Annotated[int, said("Samples of the active groups that are not finished.", 301)]
     waiting: Annotated[int, said("Completed groups that no trainer has taken.", 3)]
     taken: Annotated[int, said("Completed groups that a trainer holds, not yet acked.", 32)]
+    pace_left: Annotated[int | None, said("Groups that max_staleness leaves until the next update; null: no bound.", 8)]
     place_left: Annotated[
         int, said("Groups that may be claimed now if they are in line; 0 while the gate is closed.", 4)
     ]
@@ -207,6 +208,12 @@ class RunStatus(Model):
     workers: Annotated[list[Worker], said("Live workers, by name.")]
     trainers: Annotated[list[TrainerView], said("Consumers, by name; at most 256.")]
     staleness: Annotated[Staleness | None, said("null: no weight version was published.")]
+    judged: Annotated[
+        dict[str, dict[str, int]],
+        said(
+            "trained, recycled, dropped -> versions behind the trainer -> groups.", {"trained": {"0": 9, "unknown": 1}}
+        ),
+    ]
     weight_version: Annotated[int | None, said("The version that the trainer published last; null: none.", 7)]
     weight_label: Annotated[str | None, said("The trainer's own name for it.", "step 8")]
     eta_seconds: Annotated[

@@ -66,6 +66,7 @@ def run_view(book: RunBook, look: Look, now: float, settings: ApiSettings) -> Ru
             for one in look.consumers
         ],
         staleness=staleness_view(look),
+        judged=status.judged,
         weight_version=look.version,
         weight_label=look.version_label,
         eta_seconds=eta_seconds(status, history),
@@ -123,6 +124,7 @@ def window_view(status: Status) -> WindowView:
         outstanding_samples=window.outstanding,
         waiting=window.waiting,
         taken=status.taken,
+        pace_left=window.pace_left,
         place_left=place_left(window),
     )
 
@@ -134,6 +136,8 @@ def place_left(window: Window) -> int:
     left = window.size - window.used
     if window.refill == "sample":
         left = min(left, window.open_cap * window.size - window.active)
+    if window.pace_left is not None:
+        left = min(left, window.pace_left)
     return max(0, left)
 
 

@@ -162,6 +162,8 @@ class RunGauges:
 class RunCounters:
     """What the atomic steps count, by its name in the key `stats`. A run that is made anew begins at 0."""
 
+    trained = _of_run("groups_trained", "Groups trained on, by versions behind their trainer (20: or more).", "behind")
+    stale = _of_run("groups_refused_stale", "Groups that judge had made again or dropped, by the same.", "behind")
     behind = _of_run("behind_seconds", "Time that the gate spent behind each reason.", "reason")
     released = _of_run("leases_released", "Leases given back: free, fail, reject.", "reason")
     by_stat = (
@@ -171,7 +173,8 @@ class RunCounters:
         ("acked", _of_run("groups_acked", "Groups that a trainer is done with.")),
         ("dropped", _of_run("groups_dropped", "Groups that the filter refused.")),
         ("dead", _of_run("groups_dead", "Groups given up.")),
-        ("recycled", _of_run("groups_recycled", "Groups that a trainer found too old.")),
+        ("recycled", _of_run("groups_recycled", "Groups made again: too old, or unsound.")),
+        ("cancelled", _of_run("groups_cancelled", "Held groups that workers gave up as too old already.")),
         ("requeued", _of_run("groups_requeued", "Dead letters that were given another life.")),
         ("duplicates", _of_run("groups_duplicate", "Raw entries whose id was known.")),
         ("reaped", _of_run("leases_reaped", "Leases that expired.")),

@@ -86,6 +86,16 @@ class Status:
         behind = {name.removeprefix("behind:"): ms for name, ms in self.stats.items() if name.startswith("behind:")}
         return {reason: int(ms) / 1000 for reason, ms in sorted(behind.items())}
 
+    @property
+    def judged(self) -> dict[str, dict[str, int]]:
+        """trained, recycled, dropped -> versions behind their trainer ("0" to "20" or more, "unknown") -> groups."""
+        found: dict[str, dict[str, int]] = {"trained": {}, "recycled": {}, "dropped": {}}
+        for name, number in self.stats.items():
+            fate, mark, behind = name.partition("_staleness:")
+            if mark and fate in found:
+                found[fate][behind] = int(number)
+        return {fate: dict(sorted(each.items(), key=_in_order)) for fate, each in found.items()}
+
     def stat(self, name: str) -> int:
         """A counter; 0 when nothing was counted yet."""
         return int(self.stats.get(name, 0))
@@ -109,6 +119,7 @@ class Status:
             "again": self.again,
             "dead": self.dead,
             "seconds_behind": self.seconds_behind,
+            "judged": self.judged,
             "stats": {name: int(value) for name, value in self.stats.items() if not name.startswith("behind:")},
             "config": self.config.model_dump(),
             "workers": [
@@ -116,6 +127,10 @@ class Status:
                 for worker in self.workers
             ],
         }
+
+
+def _in_order(pair: tuple[str, int]) -> tuple[int, str]:
+    return (int(pair[0]) if pair[0].isdigit() else 10**6, pair[0])
 
 
 async def read_status(broker: Broker) -> Status:

@@ -12,6 +12,7 @@ def lines(status: Status, width: int = 80) -> list[str]:
         *_window(status, width),
         _queues(status),
         _behind(status),
+        *_stale(status),
         *_workers(status.workers),
     ]
     return [line[:width] for line in shown]
@@ -43,6 +44,18 @@ def _behind(status: Status) -> str:
     total = sum(behind.values()) or 1
     shares = sorted(((seconds / total, reason) for reason, seconds in behind.items()), reverse=True)
     return "gate      " + (", ".join(f"{reason} {share:.0%}" for share, reason in shares) or "no claim yet")
+
+
+def _stale(status: Status) -> list[str]:
+    """How many versions behind their trainer groups were, where a trainer says its version; what the pace leaves."""
+    told = [
+        f"{fate} {', '.join(f'{behind}: {groups}' for behind, groups in each.items())}"
+        for fate, each in status.judged.items()
+        if each
+    ]
+    left = status.window.pace_left
+    room = [] if left is None else [f"{max(0, left)} groups until the next update"]
+    return [f"behind    {'; '.join([*told, *room])}"] if told or room else []
 
 
 def _workers(workers: Sequence[WorkerStatus]) -> list[str]:

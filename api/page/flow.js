@@ -70,11 +70,26 @@ export function showFigures(run) {
     ["Workers", count(run.workers.length), run.desired_workers === null ? "how many it could use is unknown" : `could use ${count(run.desired_workers)}`],
     ["Done in about", duration(run.eta_seconds), "all in line and at work, at this rate"],
     ["Weights", run.weight_version === null ? "none" : `v${count(run.weight_version)}`, run.weight_version === null ? none : run.weight_label ?? ""],
+    ["Trained behind", trainedMean(run.judged.trained), tellJudged(run)],
     ["Versions behind", staleness ? short(staleness.mean) : null, behind || none],
   ];
   sync(byId("figures"), figures, ([name]) => name, makeFigure, (node, figure) => updateFigure(node, figure));
   const last = byId("figures").lastElementChild;
   tellHistogram(last, staleness?.histogram ?? {});
+}
+
+// Of what was trained on: how many versions behind its trainer a group was on average; nothing where no trainer says its version.
+function trainedMean(trained) {
+  const known = Object.entries(trained).filter(([behind]) => behind !== "unknown");
+  const groups = known.reduce((sum, [, number]) => sum + number, 0);
+  return groups ? short(known.reduce((sum, [behind, number]) => sum + behind * number, 0) / groups) : null;
+}
+
+function tellJudged(run) {
+  const each = Object.entries(run.judged).filter(([, histogram]) => Object.keys(histogram).length);
+  const told = each.map(([fate, histogram]) => `${fate}: ${Object.entries(histogram).map(([behind, groups]) => `${count(groups)} × ${behind}`).join(", ")}`);
+  const pace = run.window.pace_left === null ? "" : `${plural(Math.max(0, run.window.pace_left), "group")} until the next update`;
+  return [...told, pace].filter(Boolean).join("; ") || "no trainer says its version";
 }
 
 const makeFigure = ([name]) => el("div", {}, el("dt", {}, name), el("dd"), el("dd", { class: "note" }));

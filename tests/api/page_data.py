@@ -89,6 +89,7 @@ def run_status(name: str = "math", **changes: Any) -> RunStatus:
             outstanding_samples=131,
             waiting=32,
             taken=16,
+            pace_left=None,
             place_left=0,
         ),
         "queues": Queues(
@@ -109,6 +110,7 @@ def run_status(name: str = "math", **changes: Any) -> RunStatus:
             TrainerView(consumer="rank-1", taken=0, idle_seconds=70.0, oldest_seconds=None),
         ],
         "staleness": Staleness(groups=200, unknown=0, histogram={0: 150, 1: 50}, mean=0.25),
+        "judged": {"trained": {"0": 700, "2": 12}, "recycled": {"5": 3}, "dropped": {}},
         "weight_version": 7,
         "weight_label": "step 8",
         "eta_seconds": 480.0,

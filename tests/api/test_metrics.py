@@ -42,6 +42,19 @@ async def test_counters_are_what_the_steps_counted(served: Served, fleet: Fleet,
     await fleet.take_and_ack()
 
 
+async def test_groups_are_counted_by_how_far_behind_their_trainer_they_were(served: Served, fleet: Fleet, run: str):
+    await fleet.configure(max_staleness=2, stale="drop")
+    await fleet.run_through("a", "b")
+    first, second = [entry.entry for entry in await fleet.take()]
+    await fleet.broker.judge(1, [first])
+    await fleet.broker.judge(4, [second])
+    await fleet.broker.ack([first])
+    await served.run(run)
+    samples = await scrape(served)
+    assert named(samples, "rolloutfleet_groups_trained_total", run=run, behind="1") == 1
+    assert named(samples, "rolloutfleet_groups_refused_stale_total", run=run, behind="4") == 1
+
+
 async def test_what_is_not_known_is_not_exported(served: Served, fleet: Fleet, run: str):
     await served.run(run)
     samples = await scrape(served)

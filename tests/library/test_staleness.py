@@ -13,6 +13,8 @@ from rolloutfleet.errors import BrokerUnavailable
 from rolloutfleet.messages import Grant
 from rolloutfleet.reading import LostGroup
 from rolloutfleet.repair import purge
+from rolloutfleet.status import read_status
+from rolloutfleet.view import lines
 from tests.fakes.broker import Fleet, group
 from tests.fakes.worker import complete, make_run, working
 
@@ -127,6 +129,20 @@ async def test_what_is_trained_on_is_counted_by_how_far_behind_it_was_at_last(fl
     await fleet.broker.judge(44, entries[:1])
     await fleet.broker.ack(entries)
     assert [await fleet.stat(f"trained_staleness:{behind}") for behind in ("1", "0", "20", "unknown")] == [0, 1, 1, 1]
+
+
+async def test_status_and_top_say_how_far_behind_groups_were(fleet: Fleet):
+    await bounded(fleet, groups_per_update=4)
+    entries = [await made(fleet, versions, name) for name, versions in (("a", "[3,3]"), ("b", "[7,7]"), ("c", "[8,8]"))]
+    await fleet.broker.judge(8, entries)
+    await fleet.broker.ack(entries[1:])
+    status = await read_status(fleet.broker)
+    assert status.judged == {"trained": {"0": 1, "1": 1}, "recycled": {"5": 1}, "dropped": {}}
+    assert "behind    trained 0: 1, 1: 1; recycled 5: 1; 6 groups until the next update" in lines(status)
+
+
+async def test_a_run_that_says_nothing_of_versions_has_no_line_for_them(fleet: Fleet):
+    assert not [line for line in lines(await read_status(fleet.broker)) if line.startswith("behind")]
 
 
 async def test_what_is_recycled_is_counted_by_how_far_behind_it_was(fleet: Fleet):
