@@ -15,6 +15,7 @@ COPY rolloutfleet /app/rolloutfleet
 COPY worker /app/worker
 COPY api /app/api
 COPY deploy /app/deploy
+COPY deploy/image/sitecustomize.py /app/sitecustomize.py
 # HOME is for uids without an entry in passwd; bytecode is made now, since the root file system may be read-only later.
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app \

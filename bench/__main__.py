@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from bench import codec, makespan, queue, roundtrips, slots, throughput, viewers, wake
+from bench import chart, codec, makespan, queue, roundtrips, slots, throughput, viewers, wake
 from bench.place import Place
 from bench.rows import Table, write_json
 from deploy.embedded import EmbeddedServer
@@ -25,6 +25,7 @@ MEASURES: Mapping[str, Measure] = {
     "codec": codec.measure,
     "queue": queue.measure,
     "viewers": viewers.measure,
+    "chart": chart.measure,
 }
 
 

@@ -1,8 +1,8 @@
-{{/* First part of the names of all objects; short, since Kubernetes appends to the names of pods. */}}
+{{/* First part of the names of all objects: short, since much is appended, and without dots, which no Service may have. */}}
 {{- define "rolloutfleet.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
-{{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- default $full .Values.fullnameOverride | replace "." "-" | trunc 36 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* Name of a worker's Deployment: (list $ pool). */}}
@@ -22,16 +22,16 @@
 {{/* What finds the pods of a component: (list $ component). Nothing in it that a user or a version can change. */}}
 {{- define "rolloutfleet.selector" -}}
 app.kubernetes.io/name: rolloutfleet
-app.kubernetes.io/instance: {{ (first .).Release.Name }}
-app.kubernetes.io/component: {{ last . }}
+app.kubernetes.io/instance: {{ (first .).Release.Name | quote }}
+app.kubernetes.io/component: {{ last . | quote }}
 {{- end -}}
 
 {{/* Labels of an object: (list $ component). */}}
 {{- define "rolloutfleet.labels" -}}
 {{ include "rolloutfleet.selector" . }}
 app.kubernetes.io/version: {{ (first .).Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ (first .).Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ (first .).Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{/* Reference of an image: (list $ image). */}}
@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | 
 {{- with .Values.global.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end -}}

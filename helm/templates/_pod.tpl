@@ -39,13 +39,13 @@ annotations:
 {{- if eq .Values.redis.mode "bundled" -}}
 - name: REDIS_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.existingSecretKey }}}
+    secretKeyRef: {name: {{ .Values.redis.existingSecret | quote }}, key: {{ .Values.redis.existingSecretKey | quote }}}
 - name: REDIS_URL
   value: redis://:$(REDIS_PASSWORD)@{{ include "rolloutfleet.fullname" . }}-redis:6379/0
 {{- else -}}
 - name: REDIS_URL
   valueFrom:
-    secretKeyRef: {name: {{ .Values.redis.external.existingSecret }}, key: {{ .Values.redis.external.existingSecretKey }}}
+    secretKeyRef: {name: {{ .Values.redis.external.existingSecret | quote }}, key: {{ .Values.redis.external.existingSecretKey | quote }}}
 {{- end }}
 - name: ROLLOUTFLEET_RUN
   value: {{ include "rolloutfleet.run" . | quote }}
@@ -60,7 +60,7 @@ annotations:
 {{- define "rolloutfleet.redisVolumes" -}}
 {{- if and (eq .Values.redis.mode "external") .Values.redis.external.caSecret -}}
 - name: redis-ca
-  secret: {secretName: {{ .Values.redis.external.caSecret }}}
+  secret: {secretName: {{ .Values.redis.external.caSecret | quote }}}
 {{- end }}
 {{- end -}}
 
@@ -68,7 +68,7 @@ annotations:
 {{- define "rolloutfleet.settingsEnv" -}}
 {{- $prefix := first . -}}
 {{- range $name, $value := last . }}
-- name: {{ printf "%s%s" $prefix (upper $name) }}
+- name: {{ printf "%s%s" $prefix (upper $name) | quote }}
   value: {{ include "rolloutfleet.scalar" $value | quote }}
 {{- end }}
 {{- end -}}

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import subprocess
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -54,8 +55,13 @@ def ci_values(mode: str) -> dict[str, Any]:
 
 
 def render(values: dict[str, Any], cluster: Cluster = NEWEST) -> list[Object]:
-    """The objects. Errors: RenderError."""
-    return [one for one in yaml.load_all(render_text(values, cluster), yaml.CSafeLoader) if one]
+    """The objects, which nobody changes: others are given the same. Errors: RenderError."""
+    return _parsed(render_text(values, cluster))
+
+
+@functools.cache
+def _parsed(text: str) -> list[Object]:
+    return [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
 
 
 def render_mode(mode: str, cluster: Cluster = NEWEST) -> list[Object]:
@@ -64,7 +70,7 @@ def render_mode(mode: str, cluster: Cluster = NEWEST) -> list[Object]:
 
 def render_text(values: dict[str, Any], cluster: Cluster = NEWEST) -> str:
     """What `helm template` prints. Errors: RenderError."""
-    answer = _rendered(json.dumps(values), cluster)
+    answer = _rendered(json.dumps(values, ensure_ascii=False), cluster)
     if isinstance(answer, RenderError):
         raise answer
     return answer
@@ -79,6 +85,18 @@ def _rendered(values: str, cluster: Cluster) -> str | RenderError:
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": "/nonexistent"}
     done = subprocess.run(command, input=values, capture_output=True, text=True, timeout=_SECONDS, env=environment)
     return done.stdout if done.returncode == 0 else RenderError(done.stderr.strip())
+
+
+def changed(mode: str, **dotted: Any) -> dict[str, Any]:
+    """Values of a mode with some replaced; `a__b` is a.b."""
+    values = deepcopy(ci_values(mode))
+    for path, value in dotted.items():
+        *above, last = path.split("__")
+        place: dict[str, Any] = values
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return values
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:

@@ -35,6 +35,7 @@ EXCEPTIONS = {
 SELECTED_BY = {"app.kubernetes.io/name", "app.kubernetes.io/instance", COMPONENT, "rolloutfleet/pool"}
 SECRET = re.compile(r"PASSWORD|TOKEN$|KEY$|AUTH$|REDIS_URL")
 OPERATOR = "operator"
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def is_restricted(objects: list[Object]) -> Iterator[str]:
@@ -176,10 +177,10 @@ def has_plain_environment(objects: list[Object]) -> Iterator[str]:
 
 
 def has_names_of_its_own(objects: list[Object]) -> Iterator[str]:
-    """Short enough for what Kubernetes appends, and each once."""
+    """Labels of DNS, short enough for what Kubernetes appends, and each once."""
     for one in objects:
-        if len(one["metadata"]["name"]) > 63:
-            yield f"{named(one)} is too long"
+        if not DNS_LABEL.fullmatch(one["metadata"]["name"]) or len(one["metadata"]["name"]) > 56:
+            yield f"{named(one)} is no name, or too long"
     for first, second in combinations(sorted(named(one) for one in objects), 2):
         if first == second:
             yield f"{first} twice"

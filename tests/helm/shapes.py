@@ -16,7 +16,9 @@ OBJECT: Schema = {"type": "object"}
 OBJECTS: Schema = {"type": "array", "items": OBJECT}
 TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 NAME: Schema = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$"}
-PATH: Schema = {"type": "string", "pattern": "^/"}
+TEXT: Schema = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f]*$"}  # one line
+LABEL: Schema = {"type": "string", "pattern": r"^([a-z]([-a-z0-9]{0,34}[a-z0-9])?)?$"}
+PATH: Schema = {"type": "string", "pattern": r"^/[^\x00-\x1f\x7f:]*$"}
 
 
 def one_of(*words: str) -> Schema:
@@ -105,10 +107,12 @@ RESOURCES = closed(
 
 SHAPES: dict[str, Schema] = {
     "global.imagePullSecrets": {"type": "array", "items": NAME},
-    "nameOverride": {**NAME, "maxLength": 40},
-    "fullnameOverride": {**NAME, "maxLength": 40},
+    "nameOverride": LABEL,
+    "fullnameOverride": LABEL,
     "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
-    "repository": {"type": "string", "minLength": 1},
+    "repository": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._/:-]*$"},
+    "tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"},
+    "global.imageRegistry": {"type": "string", "pattern": "^([A-Za-z0-9][A-Za-z0-9._/:-]*)?$"},
     "pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "run.name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{0,256}$"},
     "run.configure": one_of("missing", "always", "never"),
@@ -117,7 +121,7 @@ SHAPES: dict[str, Schema] = {
     "redis.program": one_of("valkey", "redis"),
     "redis.memory": QUANTITY,
     "redis.cpu": AMOUNT,
-    "redis.extraConfig": {"type": "array", "items": {"type": "string", "pattern": "^[^\n]*$"}},
+    "redis.extraConfig": {"type": "array", "items": TEXT},
     "redis.persistence.type": one_of("pvc", "existingClaim", "emptyDir"),
     "redis.persistence.storageClass": {"type": "string", "pattern": r"^(-|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"},
     "redis.runAsUser": whole(1),
@@ -144,11 +148,11 @@ SHAPES: dict[str, Schema] = {
     "extraVolumeMounts": OBJECTS,
     "pools": {
         "type": "object",
-        "propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]{0,14}[a-z0-9])?$"},
+        "propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?$"},
         "additionalProperties": closed(worker={"$ref": "#/properties/worker"}, engine={"$ref": "#/properties/engine"}),
     },
     "engine.mode": one_of("sidecar", "external", "simulated"),
-    "engine.args": {"type": "array", "items": {"type": "string"}},
+    "engine.args": {"type": "array", "items": TEXT},
     "engine.nodes": whole(1, 256),
     "engine.port": whole(1024, 65_535),
     "engine.startupSeconds": whole(1, 86_400),
@@ -192,6 +196,6 @@ def shape(path: str, default: object) -> Schema:
         case int():
             return whole(0)
         case str():
-            return {"type": "string"}
+            return TEXT
         case _:
             raise TypeError(f"{path}: a list or map needs an entry in SHAPES")

@@ -1,26 +1,13 @@
 """Values that can't work fail when they are rendered, with a sentence that names the value and the mend."""
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from tests.helm.render import NEWEST, Cluster, RenderError, ci_values, render
+from tests.helm.render import NEWEST, Cluster, RenderError, changed, ci_values, render
 from tests.helm_tools import Generation
 
 type Map = dict[str, Any]
-
-
-def changed(mode: str, **dotted: Any) -> Map:
-    """Values of a mode with some replaced; `a__b` is a.b."""
-    values = deepcopy(ci_values(mode))
-    for path, value in dotted.items():
-        *above, last = path.split("__")
-        place = values
-        for name in above:
-            place = place.setdefault(name, {})
-        place[last] = value
-    return values
 
 
 def refusal(values: Map, cluster: Cluster = NEWEST) -> str:

@@ -21,11 +21,10 @@ def test_every_object_of_every_mode_is_valid(mode: str, kubernetes: str):
     assert wrong == []
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_both_helms_render_the_same(mode: str):
-    texts = [render_mode(mode, Cluster(generation=generation)) for generation in GENERATIONS]
-    by_name = [{named(one): one for one in objects} for objects in texts]
-    assert by_name[0] == by_name[1]
+@pytest.mark.parametrize(("mode", "kubernetes"), combinations())
+def test_both_helms_render_the_same(mode: str, kubernetes: str):
+    older, newer = (render_mode(mode, Cluster(kubernetes, generation=generation)) for generation in GENERATIONS)
+    assert {named(one): one for one in older} == {named(one): one for one in newer}
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

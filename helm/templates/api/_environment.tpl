@@ -13,7 +13,7 @@
 {{- if .existingSecret }}
 - name: ROLLOUTFLEET_API_TOKEN
   valueFrom:
-    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .existingSecretKey }}}
+    secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .existingSecretKey | quote }}}
 {{- end }}
 {{- end }}
 {{- include "rolloutfleet.settingsEnv" (list "ROLLOUTFLEET_API_" .Values.api.settings) }}

@@ -5,8 +5,8 @@
   {{- if .sidecar }}
   restartPolicy: Always
   {{- end }}
-  image: {{ include "rolloutfleet.image" (list .root ($simulated | ternary .root.Values.image .engine.image)) }}
-  imagePullPolicy: {{ ($simulated | ternary .root.Values.image .engine.image).pullPolicy }}
+  image: {{ include "rolloutfleet.image" (list .root ($simulated | ternary .root.Values.image .engine.image)) | quote }}
+  imagePullPolicy: {{ ($simulated | ternary .root.Values.image .engine.image).pullPolicy | quote }}
   {{- if $simulated }}
   {{- include "rolloutfleet.simulatorArgs" . | nindent 2 }}
   {{- else }}
@@ -18,13 +18,13 @@
     - {name: engine, containerPort: {{ int .engine.port }}}
   {{- if .sidecar }}
   startupProbe:
-    httpGet: {path: {{ .engine.probes.path }}, port: engine}
+    httpGet: {path: {{ .engine.probes.path | quote }}, port: engine}
     periodSeconds: {{ $simulated | ternary 1 10 }}
     timeoutSeconds: 10
     failureThreshold: {{ divf (int .engine.startupSeconds) ($simulated | ternary 1 10) | ceil | int | max 1 }}
   # Lenient: the engine is silent during a long prefill and while weights are loaded, and its watchdog finds hangs.
   livenessProbe:
-    httpGet: {path: {{ .engine.probes.path }}, port: engine}
+    httpGet: {path: {{ .engine.probes.path | quote }}, port: engine}
     periodSeconds: 30
     timeoutSeconds: 10
     failureThreshold: {{ divf (int .engine.probes.livenessSeconds) 30 | ceil | int | max 1 }}
@@ -77,7 +77,7 @@ command:
     exec python3 -m sglang.launch_server "$@"
   - engine
 args:
-  - --model-path={{ .engine.model }}
+  - {{ printf "--model-path=%s" .engine.model | quote }}
   - --host=0.0.0.0
   - --port={{ int .engine.port }}
   {{- if .engine.apiKey.existingSecret }}

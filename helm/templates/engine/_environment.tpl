@@ -29,9 +29,9 @@
 {{- define "rolloutfleet.engineKeyEnv" -}}
 {{- with last . }}
 {{- if .existingSecret -}}
-- name: {{ first $ }}
+- name: {{ first $ | quote }}
   valueFrom:
-    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .existingSecretKey }}}
+    secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .existingSecretKey | quote }}}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -39,33 +39,33 @@
 {{/* Models and published weights, read-only, in engine and worker (which reads the tokenizer). */}}
 {{- define "rolloutfleet.modelMounts" -}}
 {{- if and (ne .root.Values.modelCache.type "emptyDir") (ne .engine.mode "simulated") }}
-- {name: models, mountPath: {{ .root.Values.modelCache.mountPath }}, readOnly: true}
+- {name: models, mountPath: {{ .root.Values.modelCache.mountPath | quote }}, readOnly: true}
 {{- end }}
 {{- if .root.Values.weights.existingClaim }}
-- {name: weights, mountPath: {{ .root.Values.weights.mountPath }}, readOnly: true}
+- {name: weights, mountPath: {{ .root.Values.weights.mountPath | quote }}, readOnly: true}
 {{- end }}
 {{- end -}}
 
 {{- define "rolloutfleet.engineVolumes" -}}
 {{- if ne .engine.mode "external" }}
 - name: shm
-  emptyDir: {medium: Memory, sizeLimit: {{ eq .engine.mode "simulated" | ternary "16Mi" .engine.shmSize }}}
+  emptyDir: {medium: Memory, sizeLimit: {{ eq .engine.mode "simulated" | ternary "16Mi" .engine.shmSize | quote }}}
 - name: engine-tmp
-  emptyDir: {sizeLimit: {{ .engine.cacheSize }}}
+  emptyDir: {sizeLimit: {{ .engine.cacheSize | quote }}}
 {{- end }}
 {{- if eq .engine.mode "sidecar" }}
 - name: engine-cache
-  emptyDir: {sizeLimit: {{ .engine.cacheSize }}}
+  emptyDir: {sizeLimit: {{ .engine.cacheSize | quote }}}
 {{- end }}
 {{- if and (eq .root.Values.modelCache.type "pvc") (ne .engine.mode "simulated") }}
 - name: models
-  persistentVolumeClaim: {claimName: {{ .root.Values.modelCache.existingClaim }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ .root.Values.modelCache.existingClaim | quote }}, readOnly: true}
 {{- else if and (eq .root.Values.modelCache.type "hostPath") (ne .engine.mode "simulated") }}
 - name: models
-  hostPath: {path: {{ .root.Values.modelCache.hostPath }}, type: Directory}
+  hostPath: {path: {{ .root.Values.modelCache.hostPath | quote }}, type: Directory}
 {{- end }}
 {{- if .root.Values.weights.existingClaim }}
 - name: weights
-  persistentVolumeClaim: {claimName: {{ .root.Values.weights.existingClaim }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ .root.Values.weights.existingClaim | quote }}, readOnly: true}
 {{- end }}
 {{- end -}}

@@ -2,7 +2,7 @@
 {{- define "rolloutfleet.enginePodSpec" -}}
 automountServiceAccountToken: false
 {{- with .worker.serviceAccountName }}
-serviceAccountName: {{ . }}
+serviceAccountName: {{ . | quote }}
 {{- end }}
 enableServiceLinks: false
 # The worker drains in the first pod; this one ends after it.
@@ -24,7 +24,7 @@ volumes:
 {{- define "rolloutfleet.engineParts" -}}
 matchLabels:
   app.kubernetes.io/name: rolloutfleet
-  app.kubernetes.io/instance: {{ .Release.Name }}
+  app.kubernetes.io/instance: {{ .Release.Name | quote }}
 matchExpressions:
   - {key: app.kubernetes.io/component, operator: In, values: [worker, engine]}
 {{- end -}}

@@ -15,8 +15,8 @@ template:
     {{- include "rolloutfleet.placement" .Values.operator.pod | nindent 4 }}
     containers:
       - name: preload
-        image: {{ include "rolloutfleet.image" (list . .Values.image) }}
-        imagePullPolicy: {{ .Values.image.pullPolicy }}
+        image: {{ include "rolloutfleet.image" (list . .Values.image) | quote }}
+        imagePullPolicy: {{ .Values.image.pullPolicy | quote }}
         command: [/bin/sh, -c]
         args:
           - |
@@ -34,7 +34,7 @@ template:
           {{- if .existingSecret }}
           - name: HF_TOKEN
             valueFrom:
-              secretKeyRef: {name: {{ .existingSecret }}, key: {{ .existingSecretKey }}}
+              secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .existingSecretKey | quote }}}
           {{- end }}
           {{- end }}
         resources:
@@ -44,10 +44,10 @@ template:
           {{- include "rolloutfleet.containerSecurity" . | nindent 10 }}
         volumeMounts:
           - {name: tmp, mountPath: /tmp}
-          - {name: models, mountPath: {{ $cache.mountPath }}}
+          - {name: models, mountPath: {{ $cache.mountPath | quote }}}
     volumes:
       - name: tmp
         emptyDir: {sizeLimit: 4Gi}
       - name: models
-        persistentVolumeClaim: {claimName: {{ $cache.existingClaim }}}
+        persistentVolumeClaim: {claimName: {{ $cache.existingClaim | quote }}}
 {{- end -}}

@@ -3,11 +3,11 @@
 - name: ROLLOUTFLEET_FLEET
   value: {{ include "rolloutfleet.fleet" . | quote }}
 - name: ROLLOUTFLEET_NAMESPACE
-  value: {{ .Release.Namespace }}
+  value: {{ .Release.Namespace | quote }}
 - name: ROLLOUTFLEET_DEPLOYMENTS
   value: {{ include "rolloutfleet.workerNames" . | quote }}
 - name: ROLLOUTFLEET_SCALING_OWNER
-  value: {{ .Values.scaling.owner }}
+  value: {{ .Values.scaling.owner | quote }}
 - name: ROLLOUTFLEET_WORKER_REPLICAS
   value: {{ include "rolloutfleet.workerReplicas" . | quote }}
 - name: ROLLOUTFLEET_MIN_WORKERS

@@ -2,8 +2,8 @@
 {{- define "rolloutfleet.redisContainer" -}}
 {{- $redis := .Values.redis -}}
 - name: redis
-  image: {{ include "rolloutfleet.image" (list . $redis.image) }}
-  imagePullPolicy: {{ $redis.image.pullPolicy }}
+  image: {{ include "rolloutfleet.image" (list . $redis.image) | quote }}
+  imagePullPolicy: {{ $redis.image.pullPolicy | quote }}
   command:
     - /bin/sh
     - -c
@@ -15,7 +15,7 @@
     # By this name the probes' client reads it.
     - name: REDISCLI_AUTH
       valueFrom:
-        secretKeyRef: {name: {{ $redis.existingSecret }}, key: {{ $redis.existingSecretKey }}}
+        secretKeyRef: {name: {{ $redis.existingSecret | quote }}, key: {{ $redis.existingSecretKey | quote }}}
   ports:
     - {name: redis, containerPort: 6379}
   # It answers LOADING until the append-only file is read; without -e a refused password would pass.
@@ -36,8 +36,8 @@
     timeoutSeconds: 5
     failureThreshold: 3
   resources:
-    requests: {cpu: {{ $redis.cpu | quote }}, memory: {{ $redis.memory }}}
-    limits: {memory: {{ $redis.memory }}}
+    requests: {cpu: {{ $redis.cpu | quote }}, memory: {{ $redis.memory | quote }}}
+    limits: {memory: {{ $redis.memory | quote }}}
   securityContext:
     {{- include "rolloutfleet.containerSecurity" . | nindent 4 }}
   volumeMounts:

@@ -14,8 +14,8 @@ template:
     {{- include "rolloutfleet.placement" .Values.operator.pod | nindent 4 }}
     containers:
       - name: configure
-        image: {{ include "rolloutfleet.image" (list . .Values.image) }}
-        imagePullPolicy: {{ .Values.image.pullPolicy }}
+        image: {{ include "rolloutfleet.image" (list . .Values.image) | quote }}
+        imagePullPolicy: {{ .Values.image.pullPolicy | quote }}
         args:
           - rolloutfleet.cli
           - configure

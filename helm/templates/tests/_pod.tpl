@@ -4,7 +4,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: {{ include "rolloutfleet.fullname" .root }}-test-{{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "rolloutfleet.labels" (list .root "test") | nindent 4 }}
   annotations:
@@ -15,15 +15,15 @@ spec:
   enableServiceLinks: false
   automountServiceAccountToken: {{ not (empty .account) }}
   {{- with .account }}
-  serviceAccountName: {{ . }}
+  serviceAccountName: {{ . | quote }}
   {{- end }}
   securityContext:
     {{- include "rolloutfleet.podSecurity" 10001 | nindent 4 }}
   {{- include "rolloutfleet.pullSecrets" .root | nindent 2 }}
   containers:
     - name: test
-      image: {{ include "rolloutfleet.image" (list .root .root.Values.image) }}
-      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      image: {{ include "rolloutfleet.image" (list .root .root.Values.image) | quote }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy | quote }}
       command: [python, -c]
       args:
         - |

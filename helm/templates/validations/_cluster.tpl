@@ -10,6 +10,9 @@
 {{- if or .Values.monitoring.podMonitor .Values.monitoring.serviceMonitor .Values.monitoring.prometheusRule }}
 {{- $_ := set $needs "monitoring.coreos.com/v1" "monitoring asks for objects of the Prometheus operator: install it, or set monitoring.podMonitor, serviceMonitor and prometheusRule to false" }}
 {{- end }}
+{{- if not (regexMatch "^[a-z]" (include "rolloutfleet.fullname" .)) }}
+names of objects would begin with {{ include "rolloutfleet.fullname" . | trunc 1 }}, and a Service's must begin with a letter: set fullnameOverride
+{{- end }}
 {{- range $version, $mend := $needs }}
 {{- if not ($.Capabilities.APIVersions.Has $version) }}
 this cluster has no {{ $version }}, and {{ $mend }} (helm template asks no cluster: tell it by --api-versions {{ $version }})

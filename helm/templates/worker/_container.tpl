@@ -2,8 +2,8 @@
 {{- define "rolloutfleet.workerContainer" -}}
 {{- $root := .root -}}
 - name: worker
-  image: {{ include "rolloutfleet.image" (list $root $root.Values.image) }}
-  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  image: {{ include "rolloutfleet.image" (list $root $root.Values.image) | quote }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy | quote }}
   args: [worker]
   env:
     {{- include "rolloutfleet.redisEnv" $root | nindent 4 }}

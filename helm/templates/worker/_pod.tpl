@@ -3,7 +3,7 @@
 {{- $root := .root -}}
 automountServiceAccountToken: false
 {{- with .worker.serviceAccountName }}
-serviceAccountName: {{ . }}
+serviceAccountName: {{ . | quote }}
 {{- end }}
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ include "rolloutfleet.graceSeconds" $root }}
@@ -21,7 +21,7 @@ containers:
   {{- include "rolloutfleet.workerContainer" . | nindent 2 }}
 volumes:
   - name: tmp
-    emptyDir: {sizeLimit: {{ .worker.tmpSize }}}
+    emptyDir: {sizeLimit: {{ .worker.tmpSize | quote }}}
   {{- include "rolloutfleet.redisVolumes" $root | nindent 2 }}
   {{- include "rolloutfleet.engineVolumes" . | nindent 2 }}
   {{- with .worker.extraVolumes }}
