@@ -143,7 +143,7 @@ def test_the_operator_may_only_what_it_needs():
         *(("", "pods", verb) for verb in ("get", "list", "watch", "delete")),
         ("apps", "deployments", "get"),
         *(("apps", "deployments/scale", verb) for verb in ("get", "patch")),
-        *((group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
+        *(("", "events", verb) for verb in ("create", "patch")),
         ("coordination.k8s.io", "leases", "create"),
         *(("coordination.k8s.io", "leases", verb, *lease) for verb in ("get", "patch")),
     }

@@ -30,11 +30,9 @@ async def cost(fleet: Fleet, tokens: int) -> int:
 
 
 async def used(client: redis.asyncio.Redis, prefix: str) -> int:
-    keys = [key async for key in client.scan_iter(match=f"{prefix}*", count=1000)]
-    # What is per run, not per group, is left out.
-    each = [key for key in keys if b":group:" in key or b":samples:" in key]
-    sizes = [await client.memory_usage(key, samples=0) for key in each]
-    return sum(cast("list[int]", sizes))
+    """Of what there is per group; the rest is per run."""
+    names = cast("list[bytes]", await client.keys(f"{prefix}group:*") + await client.keys(f"{prefix}samples:*"))
+    return sum([cast(int, await client.memory_usage(name.decode(), samples=0)) for name in names])
 
 
 def formula(tokens: int) -> float:
