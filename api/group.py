@@ -88,8 +88,12 @@ def _sentence(place: Place, holder: str | None, stored: int, fields: Record) -> 
 
 
 def _history(fields: Record) -> list[GroupEvent]:
-    """What the record says; a failed attempt leaves its reason, and no time."""
+    """What the record says, in order of time."""
     events: list[GroupEvent] = []
+    for line in fields.get("failed", "").splitlines():
+        at_ms, _, reason = line.partition(" ")
+        if at_ms.isdigit():
+            events.append(GroupEvent(at_ms=int(at_ms), what="failed", detail=reason))
     if "submitted" in fields:
         events.append(GroupEvent(at_ms=int(fields["submitted"]), what="submitted", detail=""))
     if "claimed" in fields:
@@ -97,7 +101,7 @@ def _history(fields: Record) -> list[GroupEvent]:
         events.append(GroupEvent(at_ms=int(fields["claimed"]), what="claimed", detail=by or fields.get("reason", "")))
     if "entry" in fields:
         events.append(GroupEvent(at_ms=entry_ms(fields["entry"]), what="completed", detail=""))
-    return events
+    return sorted(events, key=lambda event: event.at_ms)
 
 
 async def _over(broker: Broker, group_id: str, at_ms: int) -> GroupReply:

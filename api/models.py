@@ -329,7 +329,7 @@ class GroupEvent(Model):
     """Something that happened to a group, as far as its record says."""
 
     at_ms: Annotated[int, said("Server time.", 1_764_433_300_000)]
-    what: Annotated[str, said("submitted, claimed, completed, over, dead.", "claimed")]
+    what: Annotated[str, said("submitted, claimed, failed, completed, over, dead.", "claimed")]
     detail: Annotated[str, said("By whom, or why; may be empty.", "pod-3/1700000000000")]
 
 

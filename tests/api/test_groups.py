@@ -186,3 +186,29 @@ async def test_a_dead_letter_says_its_reason_and_the_beginning_of_its_text(serve
 async def test_a_position_that_is_no_letter_is_refused(served: Served, run: str):
     answer = await served.http.get(f"/status/{run}/dead", params={"after": "yesterday"})
     assert answer.status_code == 422
+
+
+async def test_each_failed_attempt_has_its_time_and_its_reason(served: Served, fleet: Fleet, run: str):
+    await fleet.submit("a")
+    for reason in ("engine: 500", "lease\nexpired"):
+        (grant,) = await fleet.hold()
+        await fleet.broker.release(grant.token, "fail", reason)
+        await fleet.fall_due()
+    found = await served.get(f"/status/{run}/groups/a")
+    failed = [event for event in found["history"] if event["what"] == "failed"]
+    assert [event["detail"] for event in failed] == ["engine: 500", "lease expired"]
+    assert all(event["at_ms"] > 1_700_000_000_000 for event in failed)
+    await fleet.finish_all()
+
+
+async def test_the_history_of_failed_attempts_is_bounded(served: Served, fleet: Fleet, run: str):
+    await fleet.configure(max_attempts=99)
+    await fleet.submit("a")
+    for number in range(20):
+        (grant,) = await fleet.hold()
+        await fleet.broker.release(grant.token, "fail", f"{number} {'x' * 500}")
+        await fleet.fall_due()
+    failed = (await fleet.group("a"))["failed"].decode().splitlines()
+    assert 0 < len("\n".join(failed)) <= 2048
+    assert failed[-1].split()[1] == "19"
+    await fleet.finish_all()

@@ -412,3 +412,14 @@ async def test_steps_without_a_run_free_nothing(fleet: Fleet):
     await fleet.do("DEL", fleet.key("config"))
     assert await fleet.broker.reap() == 0
     assert await fleet.broker.evict(WORKER, counts=True) == 0
+
+
+async def test_a_failed_attempt_leaves_its_time_and_a_free_release_does_not(fleet: Fleet):
+    await fleet.submit("a")
+    for kind in ("fail", "free"):
+        (grant,) = await fleet.hold()
+        await fleet.broker.release(grant.token, kind, "engine: 500")
+        await fleet.fall_due()
+    (line,) = (await fleet.group("a"))["failed"].decode().splitlines()
+    at_ms, _, reason = line.partition(" ")
+    assert (len(at_ms), reason) == (13, "engine: 500")

@@ -20,6 +20,15 @@ local function delay(attempts, cfg)
   return math.floor(longest / 2 + longest / 2 * (redis.call('TIME')[2] % 1000) / 1000)
 end
 
+-- When each attempt failed and why, a line each; the oldest go when it becomes long.
+local function note_failure(id, group, reason)
+  local lines = (group.failed or '') .. server_ms() .. ' ' .. string.gsub(string.sub(reason, 1, 200), '\n', ' ') .. '\n'
+  while #lines > 2048 do
+    lines = string.gsub(lines, '^[^\n]*\n', '')
+  end
+  redis.call('HSET', group_key(id), 'failed', lines)
+end
+
 -- An attempt that stored a sample, or that ended by no fault of the group, is not counted (section 5 of the design).
 local function fail(id, group, reason, counts, now, cfg)
   local attempts = tonumber(group.attempts)
@@ -33,6 +42,9 @@ local function fail(id, group, reason, counts, now, cfg)
     return 'dead'
   end
   redis.call('HSET', group_key(id), 'attempts', attempts, 'reason', reason)
+  if counts then
+    note_failure(id, group, reason)
+  end
   redis.call('ZADD', again, counts and now + delay(attempts, cfg) or 0, id)
   return 'ok'
 end
