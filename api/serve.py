@@ -48,12 +48,10 @@ class Server(uvicorn.Server):
 def serve(settings: ApiSettings) -> int:
     """Listens until a signal ends it; the exit code."""
     try:
-        listener = socket.create_server((settings.host, settings.port), family=_family(settings.host), backlog=_BACKLOG)
+        listener = listen(settings)
     except OSError as error:
         log.error("can't listen on %s port %d: %s", settings.host, settings.port, error)
         return 1
-    # asyncio does this only for sockets that say they are TCP; without it an answer waits 40 ms for an ACK.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     log.info("listening on http://%s:%d", *listener.getsockname()[:2])
     app = create_app(settings)
     config = uvicorn.Config(
@@ -67,6 +65,14 @@ def serve(settings: ApiSettings) -> int:
     server = Server(app, config)
     asyncio.run(server.serve(sockets=[listener]))
     return 0 if server.started else 1
+
+
+def listen(settings: ApiSettings) -> socket.socket:
+    """The socket that answers come from. Errors: OSError."""
+    listener = socket.create_server((settings.host, settings.port), family=_family(settings.host), backlog=_BACKLOG)
+    # asyncio does this only for sockets that say they are TCP; without it an answer waits 40 ms for an ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -14,7 +14,7 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 30
-STOP_SECONDS = 10
+STOP_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
