@@ -4,10 +4,18 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+PEOPLE = "deploy.commands.cli"
 COMMANDS = {
     "local": ("deploy.local.cli", "the whole fleet on this machine: broker, engines, workers and a trainer"),
     "simulator": ("deploy.simulator.cli", "one simulated SGLang engine"),
     "operator": ("deploy.operator.cli", "in a cluster: evicts, drains, scales, restarts, and says what is wrong"),
+    "status": (PEOPLE, "in a cluster: the pools, and why each pod is as it is"),
+    "scale": (PEOPLE, "in a cluster: another number of workers, drain-first"),
+    "drain": (PEOPLE, "in a cluster: a worker finishes what it holds and claims no more"),
+    "undrain": (PEOPLE, "in a cluster: takes that back"),
+    "restart": (PEOPLE, "in a cluster: replaces the pods, drain-first and a few at a time"),
+    "logs": (PEOPLE, "in a cluster: the log of a worker or its engine"),
+    "doctor": (PEOPLE, "in a cluster: what is wrong, and what to do"),
 }
 
 
@@ -19,8 +27,9 @@ def main(argv: Sequence[str]) -> int:
     if argv[0] not in COMMANDS:
         print(f"deploy: there is no command {argv[0]!r}: use {' or '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    module = importlib.import_module(COMMANDS[argv[0]][0])
-    return module.main(argv[1:])
+    name = COMMANDS[argv[0]][0]
+    module = importlib.import_module(name)
+    return module.main(argv if name == PEOPLE else argv[1:])
 
 
 def _usage() -> str:

@@ -29,6 +29,7 @@ class FakeCluster:
         self.gpus = gpus
         self.pods: dict[str, Object] = {}
         self.deployments: dict[str, Object] = {}
+        self.others: list[Object] = []  # Deployments that nobody controls: the operator's
         self.leases: dict[str, Object] = {}
         self.events: list[Object] = []
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -210,6 +211,41 @@ class FakeCluster:
     async def patch_event(self, name: str, patch: Json) -> None:
         with self._called("patch", "events"):
             next(event for event in self.events if event["metadata"]["name"] == name).update(patch)
+
+    # What people call besides
+
+    async def annotate_pod(self, name: str, annotations: Json) -> Pod:
+        with self._called("patch", "pods"):
+            if name not in self.pods:
+                raise Missing(f'pods "{name}" not found')
+            self._annotate(self.pods[name], annotations)
+            self._tell(self.pods[name])
+            return pod_of(self.pods[name])
+
+    async def annotate_deployment(self, name: str, annotations: Json) -> Deployment:
+        with self._called("patch", "deployments"):
+            self._annotate(self.deployments[name], annotations)
+            return deployment_of(self.deployments[name])
+
+    async def list_deployments(self, selector: str) -> list[Json]:
+        """Those whose labels hold every part of the selector, and the operator's own."""
+        with self._called("list", "deployments"):
+            wanted = dict(part.split("=") for part in selector.split(","))
+            all_of_them = [*self.deployments.values(), *self.others]
+            return [one for one in all_of_them if wanted.items() <= one["metadata"].get("labels", {}).items()]
+
+    async def pod_logs(self, name: str, container: str, lines: int, previous: bool) -> str:
+        with self._called("get", "pods/log"):
+            return f"{name} {container} {lines} {previous}\nsecond line\n"
+
+    def _annotate(self, of: Object, annotations: Json) -> None:
+        known = of["metadata"].setdefault("annotations", {})
+        for key, value in annotations.items():
+            if value is None:
+                known.pop(key, None)
+            else:
+                known[key] = value
+        self._touch(of)
 
     # Controllers
 
