@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from rolloutfleet.broker import Broker, Finished, Release
 from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
-from rolloutfleet.messages import Grant, PromptGroup, Sample
+from rolloutfleet.messages import UNKNOWN_VERSION, Grant, PromptGroup, Sample
 from rolloutfleet.settings import RunConfig
 from worker.generate import SampleFailed, Sampler, Session, Terms, one_turn
 from worker.health import Fitness
@@ -33,13 +33,13 @@ log = logging.getLogger("worker.group")
 # The reasons of failures that this file gives begin so: other reasons (lease expired, the process died) are crashes.
 OUR_WORDS = ("sample ", "group ")
 
-type EndsBy = Literal["free", "died", "died_alone", "lost", "gone"]
-type Kind = Literal["completed", "dropped", "lost", "gone"] | Release
+type EndsBy = Literal["free", "died", "died_alone", "lost", "gone", "cancelled"]
+type Kind = Literal["completed", "dropped", "lost", "gone", "cancelled"] | Release
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a hold on a group ends. completed, dropped: done already; lost, gone: not ours any more; else released so."""
+    """How a hold on a group ends. completed, dropped, cancelled: done; lost, gone: not ours; else released so."""
 
     kind: Kind
     reason: str = ""
@@ -77,6 +77,7 @@ class GroupWork:
         self.grant = grant
         self.unmade = len(grant.missing)  # samples that still need a slot
         self.may_begin = asyncio.Event()
+        self.oldest: int | None = None  # weight version that has made any of its tokens; None: not known
         self._parts = parts
         self._config = config
         self._worker = worker
@@ -97,7 +98,7 @@ class GroupWork:
         finally:
             self._work.cancel()
         ending = self._judge(self._work)
-        if ending.kind not in ("completed", "dropped", "lost", "gone"):
+        if ending.kind not in ("completed", "dropped", "lost", "gone", "cancelled"):
             ending = await self._release(ending, ending.kind)
         self._parts.sampler.metrics.group_seconds.observe(time.monotonic() - began)
         self._parts.sampler.metrics.groups.labels(ending.kind).inc()
@@ -190,6 +191,7 @@ class GroupWork:
     ) -> tuple[Sample, float | None]:
         try:
             sample = Sample.decode(data if data is not None else await self._make(group, prompt, index))
+            self._note_version(sample.versions[0])
             if self._config.reward == "trainer":
                 return sample, None
             return sample, await self._parts.scorer.score(group, sample)
@@ -216,6 +218,10 @@ class GroupWork:
             return await self._first(index, data)
         self._count(sample)
         return data
+
+    def _note_version(self, oldest: int) -> None:
+        if self.oldest is not None:
+            self.oldest = None if oldest == UNKNOWN_VERSION else min(self.oldest, oldest)
 
     @property
     def _key(self) -> tuple[str, str]:

@@ -32,6 +32,7 @@ from worker.probes import Probes
 from worker.rewards import Scorer
 from worker.settings import WorkerSettings, WrongSetting
 from worker.slots import Slots
+from worker.stale import cancelling
 from worker.store import SampleStore
 from worker.tokens import Limits, Prompts, Sampling, Tokenizer
 from worker.waits import back_off, within
@@ -103,6 +104,7 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     heart.start(worker.beat, worker.told)
     opened.probes.heart = heart
     await things.enter_async_context(_background(parts.store, watches, heart))
+    await things.enter_async_context(cancelling(opened.broker, worker.held, now))
     _show(opened.metrics, worker, parts)
     address = f"{settings.probe_host}:{opened.probes.port}"
     log.info(

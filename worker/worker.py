@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from rolloutfleet.broker import Beat, Claim
 from rolloutfleet.errors import BrokerUnavailable
-from rolloutfleet.messages import Grant
+from rolloutfleet.messages import UNKNOWN_VERSION, Grant
 from rolloutfleet.settings import RunConfig
+from worker.answers import version_number
 from worker.group import OUR_WORDS, EndsBy, GroupWork, Parts, until_answered
 from worker.heartbeat import Heart
 from worker.hints import Hints
@@ -215,6 +216,8 @@ class Worker:
 
     def _take_hold(self, grant: Grant, may_begin: bool, tasks: asyncio.TaskGroup) -> None:
         work = GroupWork(self._parts, grant, self._now.config, self.name)
+        version = version_number(self._now.weight_version)
+        work.oldest = None if version == UNKNOWN_VERSION else version
         if may_begin:
             work.may_begin.set()
         if self._fitness.has("engine_down"):  # since this claim was made
