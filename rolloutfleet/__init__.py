@@ -13,6 +13,7 @@ from rolloutfleet.errors import (
     RolloutFleetError,
     RunMissing,
     VersionAhead,
+    WrongWeights,
 )
 from rolloutfleet.messages import CompletedGroup, PromptGroup, Row, Sample
 from rolloutfleet.settings import RunConfig
@@ -36,4 +37,5 @@ __all__ = [
     "SyncTrainer",
     "Trainer",
     "VersionAhead",
+    "WrongWeights",
 ]

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from itertools import batched
 from typing import Any, Literal
 
-from rolloutfleet.answers import as_dict, as_fields
+from rolloutfleet.answers import as_dict, as_fields, as_texts
 from rolloutfleet.calls import Arg, Calls
 from rolloutfleet.errors import RunMissing
 from rolloutfleet.keys import Keys
 from rolloutfleet.messages import Grant, PromptGroup
+from rolloutfleet.policy import Policy, Publication
 from rolloutfleet.redis import Client
 from rolloutfleet.settings import RunConfig
 
@@ -28,6 +29,8 @@ type Completed = Literal["ok", "missing", "lost", "gone"]
 type Judged = Literal["ok", "stale", "recycled", "dropped", "dead", "ahead", "gone"]
 type Released = Literal["ok", "dead", "lost"]
 type Release = Literal["free", "fail", "reject", "died", "died_alone"]
+type UpdateWord = Literal["begin", "loaded", "failed", "left"]
+type Turn = Literal["go", "wait", "newer", "ok", "held", "no_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,24 @@ class Broker:
     async def count(self, counter: str, by: int = 1) -> None:
         """Adds to a counter in `stats` that no step keeps (retries)."""
         await self.calls.read([["HINCRBY", self.keys.named("stats"), counter, by]])
+
+    # Weights
+
+    async def publish(self, token: str, weights: Publication) -> int:
+        """The version that these weights got. `token` is new for each publication. Errors: RunMissing."""
+        fields = (weights.label, weights.path, weights.mode, weights.at_once, weights.manifest)
+        answer = await self.calls.step("publish", token, *fields)
+        if answer == b"no_run":
+            raise RunMissing(f"run {self.keys.run!r} has no config: make it with `rolloutfleet configure`")
+        return int(answer)
+
+    async def policy(self) -> Policy | None:
+        """What was published last; None: nothing."""
+        return Policy.from_fields(as_texts(*await self.calls.read([["HGETALL", self.keys.named("policy")]])))
+
+    async def update(self, word: UpdateWord, worker: str, version: int, engine: str, *, serves: bool = True) -> Turn:
+        """A worker's turn to load weights (see update.lua). `serves`: its engine serves older weights meanwhile."""
+        return (await self.calls.step("update", word, worker, version, engine, int(serves))).decode()
 
     # Operators
 

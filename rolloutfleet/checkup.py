@@ -1,8 +1,10 @@
 """What `rolloutfleet doctor` looks at: server, window against the trainer's batch, workers, engines."""
 
 import asyncio
+import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rolloutfleet.broker import Broker
@@ -11,6 +13,8 @@ from rolloutfleet.server import read_server
 from rolloutfleet.status import Status, read_status
 
 _ENGINE_SECONDS = 5
+_CHECKSUM_SECONDS = 120  # reads all weights
+_LIVES = "answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ async def checkup(broker: Broker, batch: int | None = None) -> list[Finding]:
     except RunMissing as error:
         return [*findings, Finding("run", False, str(error))]
     findings += [_window(status), *_batch(status, batch), _workers(status), _dead(status)]
-    return findings + list(await asyncio.gather(*(_engine(url) for url in _engine_urls(status))))
+    engines = await asyncio.gather(*(_engine(url) for url in _engine_urls(status)))
+    return [*findings, *engines, *await _weights([one.what.partition(" ")[2] for one in engines if one.says == _LIVES])]
 
 
 def _window(status: Status) -> Finding:
@@ -84,13 +89,46 @@ def _engine_urls(status: Status) -> list[str]:
 
 async def _engine(url: str) -> Finding:
     try:
-        await asyncio.to_thread(_get, f"{url.rstrip('/')}/model_info")
+        await asyncio.to_thread(_read, f"{url.rstrip('/')}/model_info")
     except (OSError, ValueError, urllib.error.URLError) as error:
         # An engine beside its worker listens in its pod only: from elsewhere it can't be seen, and that is no fault.
         return Finding(f"engine {url}", True, f"not reachable from here ({error}); its worker's state says how it is")
-    return Finding(f"engine {url}", True, "answers")
+    return Finding(f"engine {url}", True, _LIVES)
 
 
-def _get(url: str) -> None:
-    with urllib.request.urlopen(url, timeout=_ENGINE_SECONDS) as answer:
-        answer.read()
+async def _weights(urls: Sequence[str]) -> list[Finding]:
+    """Whether engines of one version have equal weights, as far as they tell."""
+    told = await asyncio.gather(*(asyncio.to_thread(_checksum, url) for url in urls))
+    of_version: dict[str, dict[str, list[str]]] = {}
+    for url, answer in zip(urls, told, strict=True):
+        if answer is not None:
+            version, checksum = answer
+            of_version.setdefault(version, {}).setdefault(checksum, []).append(url)
+    return [_compared(version, of_sum) for version, of_sum in sorted(of_version.items())]
+
+
+def _compared(version: str, of_sum: Mapping[str, Sequence[str]]) -> Finding:
+    what = f"weights of version {version}"
+    if len(of_sum) == 1:
+        return Finding(what, True, f"{len(next(iter(of_sum.values())))} engines have the same")
+    *fewest, most = sorted(of_sum.values(), key=len)
+    others = ", ".join(url for urls in fewest for url in urls)
+    return Finding(what, False, f"{others} has other weights than {most[0]}: start it anew, and its worker loads them")
+
+
+def _checksum(url: str) -> tuple[str, str] | None:
+    """(version, checksum over all weights); None: the engine does not tell."""
+    try:
+        version = json.loads(_read(f"{url.rstrip('/')}/model_info"))["weight_version"]
+        ask = {"action": "checksum"}
+        checksum = json.loads(_read(f"{url.rstrip('/')}/weights_checker", ask, _CHECKSUM_SECONDS))
+        return str(version), str(checksum["per_engine_checksum"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _read(url: str, body: object = None, seconds: float = _ENGINE_SECONDS) -> bytes:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=seconds) as answer:
+        return answer.read()

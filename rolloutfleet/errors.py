@@ -5,6 +5,7 @@ RolloutFleetError
 ├── InvalidGroup        this prompt group (or sample) can never work: mend the input
 ├── EngineUnavailable   the engine does not answer: give the group back, back off
 ├── EngineRejected      the engine will never take this request: fail the group, no retry
+├── WrongWeights        the folder of weights is not whole, or not what was published: publish again, in a new folder
 ├── RunMissing          the run has no config: create it, or mend the name
 ├── VersionAhead        newer weights made a group than the trainer says it has: hand in the version that it has
 └── ProtocolMismatch    the other side speaks another version of the keys or messages: upgrade one of them
@@ -29,6 +30,10 @@ class EngineUnavailable(RolloutFleetError):
 
 class EngineRejected(RolloutFleetError):
     """The engine answered 4xx, or something that is no answer to the request."""
+
+
+class WrongWeights(RolloutFleetError):
+    """The folder is not there, not whole, or not what was published; the message names the file."""
 
 
 class RunMissing(RolloutFleetError):

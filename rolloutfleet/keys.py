@@ -24,13 +24,14 @@ NAMES = (
     "dead",  # STREAM  dead letters: id, reason, attempts, text
     "state",  # HASH    what the steps keep: epoch, born, seen_at, shift, slots, gate, the books of `pace`
     "config",  # HASH    what the user sets: see RunConfig
-    "policy",  # HASH    weight version and where the weights lie
+    "policy",  # HASH    weight version, where the weights lie, and how they are to be loaded
     "workers",  # ZSET    worker -> deadline in ms (run clock)
     "capacity",  # HASH    worker -> its sample slots; worker:facts -> JSON
     "draining",  # ZSET    worker -> ms: told to drain
     "barred",  # ZSET    worker -> ms: evicted; kept a day
     "stats",  # HASH    counters, and ms behind each reason
     "wake",  # LIST    at most one hint that a claim may succeed
+    "updating",  # ZSET    worker, version and engine -> deadline in ms (run clock): whose turn it is to load weights
 )
 
 

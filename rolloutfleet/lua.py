@@ -34,6 +34,8 @@ STEPS = (
     "judge",
     "cancel",
     "recycle",
+    "publish",
+    "update",
     "requeue_dead",
     "repair_groups",
     "repair_leases",

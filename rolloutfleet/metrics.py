@@ -27,6 +27,7 @@ type EngineFault = Literal[
     "abort_without_tokens",
     "aborted_too_often",
     "refused_without_words",
+    "old_weights",
     # There is none.
     "timeout",
     "unreachable",
@@ -69,6 +70,9 @@ class WorkerMetrics:
         )
         for fault in ENGINE_FAULTS:
             self.engine_faults.labels(fault)  # a fault that never was is a 0, not a gap
+        self.updates = counter("updates", "Weight updates of the engine by how they ended: loaded, failed.", "outcome")
+        for outcome in ("loaded", "failed"):
+            self.updates.labels(outcome)
         self.beats_failed = counter("heartbeats_failed", "Heartbeats that the broker did not answer.")
 
         self.slots = gauge("slots", "Sample slots of the engine.")
@@ -79,6 +83,7 @@ class WorkerMetrics:
         self.engine_seconds = histogram("engine_seconds", "Time of one request to the engine.")
         self.reward_seconds = histogram("reward_seconds", "Time until one sample had its reward, tries included.")
         self.group_seconds = histogram("group_seconds", "Time from claim to the end of the hold.")
+        self.update_seconds = histogram("update_seconds", "Time for which no request was let in, for new weights.")
         self.put_batch = histogram("put_batch_samples", "Samples stored in one round trip.", _BATCH)
 
 

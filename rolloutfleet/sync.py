@@ -4,16 +4,19 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rolloutfleet.batch import Batch
 from rolloutfleet.broker import Submitted
 from rolloutfleet.messages import CompletedGroup, PromptGroup
+from rolloutfleet.policy import Mode
 from rolloutfleet.reading import Outcome
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.status import Status
 from rolloutfleet.trainer import Trainer
+from rolloutfleet.weights import Unused
 
 
 class SyncTrainer:
@@ -103,6 +106,16 @@ class SyncTrainer:
     def recycle(self, group: CompletedGroup) -> str:
         """See Trainer.recycle."""
         return self._call(self._trainer.recycle(group))
+
+    def publish_weights(
+        self, path: str | Path = "", label: str = "", mode: Mode = "retract", at_once: int = 0, *, sealed: bool = True
+    ) -> int:
+        """See Trainer.publish_weights."""
+        return self._call(self._trainer.publish_weights(path, label, mode, at_once, sealed=sealed))
+
+    def delete_old_weights(self, keep: int = 2) -> list[Unused]:
+        """See Trainer.delete_old_weights."""
+        return self._call(self._trainer.delete_old_weights(keep))
 
     def status(self) -> Status:
         return self._call(self._trainer.status())

@@ -10,9 +10,11 @@ import logging
 import math
 import random
 import time
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +24,7 @@ from rolloutfleet.batch import Batch, say_ahead
 from rolloutfleet.broker import Broker, Entry, Submitted
 from rolloutfleet.errors import BrokerUnavailable, InvalidGroup, VersionAhead
 from rolloutfleet.messages import CompletedGroup, PromptGroup
+from rolloutfleet.policy import Mode
 from rolloutfleet.reading import Outcome, fetch, find_lost
 from rolloutfleet.redis import BLOCK_SECONDS, connect, connect_blocking
 from rolloutfleet.sampling import check_sampling
@@ -29,6 +32,7 @@ from rolloutfleet.server import read_server
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.status import Status, read_status, require_run
 from rolloutfleet.touch import Toucher
+from rolloutfleet.weights import Unused, delete_unused, prepare
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +234,24 @@ class Trainer:
         if word != "limit":
             self._forget([group])
         return word
+
+    # Weights
+
+    async def publish_weights(
+        self, path: str | Path = "", label: str = "", mode: Mode = "retract", at_once: int = 0, *, sealed: bool = True
+    ) -> int:
+        """Tells the fleet to load the weights in this folder; their version, higher than any before (docs/weights.md).
+
+        The folder must not change from here on. `at_once`: at most so many workers load at a time, 0: all.
+        `sealed=False`: nobody checks the folder, which is not seen from here. mode="external" only draws a version: the
+        trainer gives it to the engines with the weights. Errors: WrongWeights, RunMissing.
+        """
+        weights = await asyncio.to_thread(prepare, str(path), label, mode, at_once, sealed)
+        return await self.broker.publish(uuid.uuid4().hex, weights)
+
+    async def delete_old_weights(self, keep: int = 2) -> list[Unused]:
+        """Deletes published folders that nobody needs: not the last `keep`, nor what a worker serves or loads."""
+        return await delete_unused(self.broker, keep)
 
     async def status(self) -> Status:
         return await read_status(self.broker)

@@ -22,7 +22,7 @@ from tests.servers import MATRIX, available_servers
 # What I5 of the design allows after a drain; `completed` only as an empty stream.
 MAY_STAY = frozenset(
     {"state", "config", "policy", "stats", "done", "dead", "completed", "wake"}
-    | {"workers", "capacity", "draining", "barred"}
+    | {"workers", "capacity", "draining", "barred", "updating"}
 )
 KEYS_PER_SCAN = 1000
 

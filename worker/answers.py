@@ -47,7 +47,8 @@ class Kept:
 class Piece:
     """What one request brought. `ids` and `logprobs` (nats) have the same length; `spans` cover them, from 0.
 
-    An aborted piece may be empty. `prompt_ids` are there where the engine was asked for them.
+    An aborted piece may be empty. `prompt_ids` are there where the engine was asked for them. `for_update`: it was
+    aborted since new weights are loaded, which is nobody's fault.
     """
 
     ids: Ints
@@ -57,6 +58,7 @@ class Piece:
     text: str
     prompt_ids: tuple[int, ...] | None = None
     kept: Kept | None = None
+    for_update: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,27 @@ would need a thread per sample.
 
 Invariants: every request has a timeout; an answer is a checked Piece, a Fault (unsound, worth another try), or one of
 EngineUnavailable (try again later) and EngineRejected (never, in the engine's own words); a request whose caller goes
-away, or that takes too long, is aborted at the engine.
+away, or that takes too long, is aborted at the engine; an answer by older weights than the engine was given is a Fault.
 """
 
 import asyncio
 import json
 import time
-from dataclasses import dataclass
-from typing import Any, Self, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, cast
 
 import aiohttp
 
 from rolloutfleet.errors import EngineRejected, EngineUnavailable
 from rolloutfleet.metrics import EngineFault
 from worker.answers import Asked, Fault, Piece, check_answer
+from worker.gate import Gate
 
 # Of the request itself. Other 4xx speak of the way to the engine (key, path, proxy): not the group's fault.
 _REJECTIONS = (400, 413, 422)
 _CONTROL_SECONDS = 10.0
 _KEPT_FREE = 6  # SGLang's longest input is its context less this, where it doesn't tell the context
+_PAUSE_SECONDS = 60.0  # with abort it waits until all that runs was answered, and looks once a second
 _HEALTH_SECONDS = 25.0  # a good /health makes a token: up to 20 s under load
 
 
@@ -54,6 +56,14 @@ class EngineInfo:
     dtype: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The weights of an engine, in its own words."""
+
+    version: str
+    path: str
+
+
 class EngineClient:
     """One engine. `vocab_size` and `has_text` are known once `info` has been asked, or given."""
 
@@ -61,6 +71,7 @@ class EngineClient:
         self.url = url.rstrip("/")
         self.vocab_size: int | None = None
         self.has_text = True
+        self.gate = Gate()
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONTROL_SECONDS)
         self._session: aiohttp.ClientSession | None = None
@@ -80,10 +91,30 @@ class EngineClient:
             await self._session.close()
 
     async def generate(self, request: dict[str, Any], ends_at: float | None = None) -> Piece | Fault:
-        """POST /generate; at `ends_at` (the loop's time) it is aborted, and answered with the tokens so far.
+        """POST /generate, once the gate is open; at `ends_at` (the loop's time) it is aborted, and answered with the
+        tokens so far.
 
         Errors: NoAnswer, EngineBusy, EngineRejected.
         """
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await self.gate.wait()
+        except TimeoutError:
+            return Fault("timeout", "its time was over before the engine had its weights")
+        with self.gate.inside() as least:
+            piece = await self._generate(request, ends_at)
+        if isinstance(piece, Fault) or not piece.spans:
+            return self._marked(piece)
+        if self.gate.is_old(min(version for version, _, _ in piece.spans), least):
+            return Fault("old_weights", f"made by other weights than version {least}")
+        self.gate.newest = piece.spans[-1][0]
+        return self._marked(piece)
+
+    def _marked(self, piece: Piece | Fault) -> Piece | Fault:
+        is_aborted = isinstance(piece, Piece) and piece.finish == "abort"
+        return replace(piece, for_update=True) if is_aborted and not self.gate.is_open else piece
+
+    async def _generate(self, request: dict[str, Any], ends_at: float | None) -> Piece | Fault:
         body, rid = json.dumps(request).encode(), request["rid"]
         end = None if ends_at is None else asyncio.get_running_loop().call_at(ends_at, self._abort_soon, rid)
         try:
@@ -128,15 +159,53 @@ class EngineClient:
         self.has_text = info.has_text
         return info
 
-    async def check_ready(self) -> str:
-        """The weight version that a ready engine serves. Errors: EngineUnavailable."""
+    async def check_ready(self) -> Serving:
+        """The weights that a ready engine serves. Errors: EngineUnavailable, EngineRejected."""
         if await self._status("/ready", _CONTROL_SECONDS) != 200:
             # Once unready, the engine stays so until its next good /health.
             status = await self._status("/health", _HEALTH_SECONDS)
             if status != 200:
                 raise EngineUnavailable(f"the engine at {self.url} is not ready: /health answers {status}")
+        return await self.serving()
+
+    # Weights. Errors of all: EngineUnavailable; EngineRejected, in the engine's words.
+
+    async def serving(self) -> Serving:
         model = await self._get_json("/model_info")
-        return str(model.get("weight_version", ""))
+        return Serving(str(model.get("weight_version", "")), str(model.get("model_path") or ""))
+
+    async def pause(self, mode: Literal["retract", "abort"]) -> None:
+        """No token is made from here on; what comes is held. Running requests wait, or are answered with what they
+        have."""
+        await self._post("/pause_generation", {"mode": mode}, _PAUSE_SECONDS)
+
+    async def resume(self) -> None:
+        await self._post("/continue_generation", {}, _CONTROL_SECONDS)
+
+    async def load_weights(self, path: str, version: int, seconds: float) -> None:
+        """While paused. 200 says that the cache of the old weights was flushed, too; any other answer says nothing of
+        which weights the engine has now."""
+        body = {"model_path": path, "weight_version": str(version), "flush_cache": True}
+        answer = await self._post("/update_weights_from_disk", body, seconds)
+        if answer.get("success") is not True:
+            raise EngineRejected(f"the engine does not say that it loaded the weights: {str(answer)[:300]}")
+
+    async def abort_all(self) -> None:
+        await self._post("/abort_request", {"abort_all": True}, _CONTROL_SECONDS)
+
+    async def _post(self, path: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONTROL_SECONDS)
+        try:
+            status, answer = await self._call("POST", path, json.dumps(body).encode(), timeout)
+        except aiohttp.ClientPayloadError as error:
+            raise EngineUnavailable(f"{self.url}{path}: {error}") from error
+        if status != 200:
+            raise _refusal(status, answer)
+        try:
+            content: Any = json.loads(answer or b"{}")
+        except ValueError:
+            content = {}
+        return cast(dict[str, Any], content) if isinstance(content, dict) else {}
 
     async def _get_json(self, path: str) -> dict[str, Any]:
         try:
@@ -216,10 +285,11 @@ def _words(body: bytes) -> str:
 
 
 def _engine_words(body: bytes) -> str | None:
-    """The message in an error's body, which comes in three shapes; None: these are not the engine's words."""
+    """The message in an error's body, which comes in four shapes; None: these are not the engine's words."""
     try:
         answer: Any = json.loads(body)
-        error: Any = answer if answer.get("object") == "error" else answer["error"]
+        is_flat = answer.get("object") == "error" or answer.get("success") is False
+        error: Any = answer if is_flat else answer["error"]
         message: Any = error if isinstance(error, str) else error["message"]
     except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
         return None

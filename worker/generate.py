@@ -218,7 +218,9 @@ class Session:
             piece = await self._piece(_less(params, made))
             if self._is_late and (isinstance(piece, Fault) or piece.finish == "abort"):
                 return self._cut_short(begin, texts, piece)
-            aborts += isinstance(piece, Piece) and piece.finish == "abort"
+            if isinstance(piece, Piece) and piece.for_update and self._is_useless(piece):
+                continue
+            aborts += isinstance(piece, Piece) and piece.finish == "abort" and not piece.for_update
             if isinstance(piece, Fault) or (piece.finish == "abort" and self._is_useless(piece)):
                 faults += 1
                 fault = piece if isinstance(piece, Fault) else _USELESS_ABORT

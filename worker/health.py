@@ -13,7 +13,18 @@ from typing import Literal
 
 log = logging.getLogger("worker.health")
 
-type Cause = Literal["starting", "engine_down", "reward_down", "fingerprint", "draining", "no_run"]
+# Of weights: `loading` while none are in use yet, `updating` while newer ones are loaded.
+type Cause = Literal[
+    "starting",
+    "engine_down",
+    "reward_down",
+    "fingerprint",
+    "draining",
+    "no_run",
+    "loading",
+    "updating",
+    "weights_failed",
+]
 
 TRIES_UNTIL_DOWN = 5
 PROBES_UNTIL_DOWN = 3
@@ -53,6 +64,14 @@ class Fitness:
             log.warning("claims no more: %s (%s)", cause, reason)
             self._causes[cause] = reason
             self.changed()
+
+    def restate(self, cause: Cause, reason: str) -> None:
+        """The cause begins, or holds for another reason now."""
+        if self._causes.get(cause, reason) != reason:
+            log.warning("still claims nothing: %s (%s)", cause, reason)
+            self._causes[cause] = reason
+            self.changed()
+        self.begin(cause, reason)
 
     def end(self, cause: Cause) -> None:
         if self._causes.pop(cause, None) is not None:

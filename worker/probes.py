@@ -7,8 +7,10 @@ ready.
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from worker.health import Fitness
+from worker.health import Cause, Fitness
 from worker.heartbeat import Heart
+
+NOT_READY: tuple[Cause, ...] = ("starting", "engine_down", "fingerprint", "no_run", "loading", "weights_failed")
 
 
 class Probes:
@@ -41,8 +43,9 @@ class Probes:
             await self._runner.cleanup()
 
     def why_not_ready(self) -> str:
-        """The reason, or nothing. A worker that is told to drain, or whose reward service is away, is ready."""
-        for cause in ("starting", "engine_down", "fingerprint", "no_run"):
+        """The reason, or nothing. A worker that is told to drain, whose reward service is away, or that goes from one
+        version of the weights to the next, is ready."""
+        for cause in NOT_READY:
             if self._fitness.has(cause):
                 return f"{cause}: {self._fitness.why(cause)}"
         return "" if self.heart is not None and self.heart.is_answered else "Redis does not answer"

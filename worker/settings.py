@@ -78,6 +78,16 @@ class WorkerSettings(BaseSettings):
     request_timeout_seconds: Annotated[Seconds, Field(description="Longest that one request may take.")] = 1800
     engine_probe_seconds: Annotated[Seconds, Field(description="How often the engine is asked if it is ready.")] = 5
 
+    weights_mode: Annotated[
+        Literal["policy", "external"],
+        Field(description="policy: load what the trainer publishes; external: somebody else updates the engine."),
+    ] = "policy"
+    weights_check: Annotated[
+        Literal["sizes", "hashes"],
+        Field(description="What of published weights is compared with their manifest; hashes: every file is read."),
+    ] = "sizes"
+    weights_seconds: Annotated[Seconds, Field(description="Longest that the engine may take to load weights.")] = 1800
+
     max_new_tokens: Annotated[
         int, Field(ge=1, description="Longest answer, for groups that don't say; less where the context is full.")
     ] = 2048

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from rolloutfleet.broker import Broker
-from rolloutfleet.errors import EngineRejected, RolloutFleetError
+from rolloutfleet.errors import EngineRejected, EngineUnavailable, RolloutFleetError
 from rolloutfleet.metrics import WorkerMetrics
 from rolloutfleet.redis import connect
 from rolloutfleet.server import read_server
@@ -37,6 +37,7 @@ from worker.store import SampleStore
 from worker.tokens import Limits, Prompts, Sampling, Tokenizer
 from worker.waits import back_off, within
 from worker.watches import Watches
+from worker.weights import Weights
 from worker.worker import EXIT_OK, Lines, Now, Stop, Worker
 
 log = logging.getLogger("worker.start")
@@ -81,9 +82,11 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     """
     opened = await _open(settings, things)
     await _check_broker(opened.broker, stop)
-    await _until(opened.engine.check_ready, stop, "the engine")
-    info = await _until(opened.engine.info, stop, "the engine")
     config = await _until(opened.broker.config, stop, "the run")
+    policy = await _until(opened.broker.policy, stop, "the broker")
+    is_ours = policy is not None and not policy.is_external and settings.weights_mode == "policy"
+    await _until(lambda: _check_ready(opened.engine, is_ours), stop, "the engine")
+    info = await _until(opened.engine.info, stop, "the engine")
     if config.reward == "worker" and not (settings.has_reward or settings.generate):
         raise WrongSetting("reward is empty, and the run's config says that workers score: set reward or reward_url")
     now = Now(config, info.weight_version)
@@ -96,14 +99,16 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     name = f"{settings.pod}/{time.time_ns() // 1_000_000}"
     worker = Worker(name, settings, parts, Lines(heart, hints), now, stop)
 
-    watches = Watches(parts, now, settings.engine_probe_seconds, heart.beat_now)
+    weights = Weights(name, settings, parts, now)
+    weights.expect(policy)
+    watches = Watches(parts, now, weights, settings.engine_probe_seconds, heart.beat_now)
     await watches.check_fingerprint(config)
     await _evict_earlier(opened.broker, name, stop)
     opened.fitness.end("starting")
     worker.told(*await _until(lambda: opened.broker.heartbeat(worker.beat()), stop, "the broker"))
     heart.start(worker.beat, worker.told)
     opened.probes.heart = heart
-    await things.enter_async_context(_background(parts.store, watches, heart))
+    await things.enter_async_context(_background(parts.store, watches, weights, heart))
     await things.enter_async_context(cancelling(opened.broker, worker.held, now))
     _show(opened.metrics, worker, parts)
     address = f"{settings.probe_host}:{opened.probes.port}"
@@ -169,18 +174,30 @@ def _parts(opened: Opened, info: EngineInfo, things: AsyncExitStack) -> Parts:
 
 
 @asynccontextmanager
-async def _background(store: SampleStore, watches: Watches, heart: Heart) -> AsyncGenerator[None]:
+async def _background(store: SampleStore, watches: Watches, weights: Weights, heart: Heart) -> AsyncGenerator[None]:
     """What runs beside the worker, and ends after it."""
     async with asyncio.TaskGroup() as background:
         background.create_task(store.run())
         background.create_task(watches.run())
+        background.create_task(weights.run())
         try:
             yield
         finally:
             watches.over.set()
+            weights.over.set()
             store.close()
             await heart.stop()
             await watches.count_once()
+
+
+async def _check_ready(engine: EngineClient, is_ours: bool) -> None:
+    """Errors: EngineUnavailable, EngineRejected."""
+    try:
+        await engine.check_ready()
+    except EngineUnavailable:
+        if is_ours:  # an earlier process may have died while it had paused the engine to load weights
+            await engine.resume()
+        raise
 
 
 async def _evict_earlier(broker: Broker, name: str, stop: Stop) -> None:

@@ -13,6 +13,7 @@ from rolloutfleet.errors import BrokerUnavailable, EngineRejected, EngineUnavail
 from rolloutfleet.settings import RunConfig, explain
 from worker.group import Parts
 from worker.waits import any_within, within
+from worker.weights import Weights
 from worker.worker import Now
 
 log = logging.getLogger("worker.watches")
@@ -25,10 +26,13 @@ LEAST_PROBE_SECONDS = 1.0  # between two probes, however many requests fail
 class Watches:
     """The loops of one worker. `beat_now` is called when the config has changed: its lease may be shorter."""
 
-    def __init__(self, parts: Parts, now: Now, probe_seconds: float, beat_now: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: Parts, now: Now, weights: Weights, probe_seconds: float, beat_now: Callable[[], None]
+    ) -> None:
         self.over = asyncio.Event()
         self._parts = parts
         self._now = now
+        self._weights = weights
         self._probe_seconds = probe_seconds
         self._beat_now = beat_now
         self._fingerprint = ""
@@ -53,11 +57,14 @@ class Watches:
         while not await within(self.over, min(LEAST_PROBE_SECONDS, self._probe_seconds)):
             await any_within(self._probe_seconds - LEAST_PROBE_SECONDS, health.probe_now, self.over)
             health.probe_now.clear()
+            if self._weights.is_loading:
+                continue  # paused, it looks unready
             try:
-                self._now.weight_version = await self._parts.sampler.engine.check_ready()
+                serving = await self._parts.sampler.engine.check_ready()
             except (EngineUnavailable, EngineRejected) as error:
                 health.probed(error)
             else:
+                self._weights.probed(serving)  # first: an engine that was started anew gets no claim in between
                 health.probed(None)
 
     # The run

@@ -53,7 +53,9 @@ class Now:
     """What changes while the worker runs, as its loops see it."""
 
     config: RunConfig
-    weight_version: str = ""
+    weight_version: str = ""  # of the engine, in its own words
+    weight_path: str = ""
+    loads_path: str = ""  # of the weights that are being loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ class Worker:
         work.oldest = None if version == UNKNOWN_VERSION else version
         if may_begin:
             work.may_begin.set()
-        if self._fitness.has("engine_down"):  # since this claim was made
+        if self._can_make_nothing:  # since this claim was made
             work.stop("free")
         self.held[grant.token] = work
         hold = tasks.create_task(self._hold(work))
@@ -306,9 +308,9 @@ class Worker:
                 self._slots.offer(self._slots.number)
             return
         self._interrupt.set()
-        if self._fitness.has("engine_down") or self._fitness.has("draining"):
+        if self._can_make_nothing or self._fitness.has("draining"):
             self._slots.offer(0)
-        if self._fitness.has("engine_down"):
+        if self._can_make_nothing:
             self._give_back_what_needs_the_engine()
 
     def _give_back_what_needs_the_engine(self) -> None:
@@ -316,10 +318,16 @@ class Worker:
         for work in list(self.held.values()):
             if not work.unmade:
                 continue  # one that only waits for rewards needs no engine
-            if not work.may_begin.is_set():
+            if not work.may_begin.is_set() or not self._fitness.has("engine_down"):
                 work.stop("free")
             else:
                 work.stop("died_alone" if work is self._alone else "died", why)
+
+    @property
+    def _can_make_nothing(self) -> bool:
+        """The engine is down, or has weights that nobody vouches for: what is held is better off elsewhere."""
+        failed = self._fitness.has("weights_failed") and not self._parts.sampler.engine.gate.is_open
+        return failed or self._fitness.has("engine_down")
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -331,6 +339,8 @@ class Worker:
             "filter_refuses": self._refusals,
             "engine": self._settings.engine_url,
             "weight_version": self._now.weight_version,
+            "weight_path": self._now.weight_path,
+            "loads_path": self._now.loads_path,
             "pid": os.getpid(),
             **self._settings.place,
             "host": socket.gethostname(),

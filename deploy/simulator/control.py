@@ -48,6 +48,8 @@ class ControlRoutes:
             web.post("/continue_generation", _steer(self.continue_generation)),
             web.post("/update_weights_from_disk", _steer(self.update_weights_from_disk)),
             web.post("/update_weight_version", _steer(self.update_weight_version)),
+            web.get("/weights_checker", self.weights_checker),
+            web.post("/weights_checker", self.weights_checker),
             web.post("/slow_down", _steer(self.slow_down)),
             web.get("/simulator/faults", self.show_faults),
             web.post("/simulator/faults", _steer(self.change_faults)),
@@ -174,8 +176,10 @@ class ControlRoutes:
     # How it is steered
 
     async def flush_cache(self, _: web.Request) -> web.Response:
-        self._service.engine.settle()
-        if self._service.engine.unfinished():
+        engine = self._service.engine
+        engine.settle()
+        # What a pause put back makes no token, and holds nothing in the cache.
+        if engine.running or (engine.queued and not engine.paused):
             return web.Response(status=400, text="Flush cache failed: requests are running or queued.\n")
         return web.Response(text="Cache flushed.\n")
 
@@ -225,6 +229,10 @@ class ControlRoutes:
         return web.json_response(
             {"success": True, "message": f"Weight version updated to {version}", "new_version": version}
         )
+
+    async def weights_checker(self, _: web.Request) -> web.Response:
+        checksum = await asyncio.to_thread(self._service.checksum)
+        return web.json_response({"success": True, "message": "Success.", "per_engine_checksum": checksum})
 
     async def slow_down(self, body: Json) -> web.Response:
         seconds = body.get("forward_sleep_time", False)

@@ -12,6 +12,8 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 
 from deploy.simulator.answers import Answers
 from deploy.simulator.engine import Engine, Job, Pace
@@ -20,6 +22,7 @@ from deploy.simulator.lengths import uniform
 from deploy.simulator.requests import GenerateRequest
 from deploy.simulator.settings import SimulatorSettings
 from deploy.simulator.tokens import TokenModel, ids_to_text
+from rolloutfleet.weights import MANIFEST
 
 # Prompts whose samples are counted; older ones start again at 0, so that a run of days stays small.
 _MOST_COUNTED_PROMPTS = 1 << 17
@@ -168,6 +171,12 @@ class Service:
             raise UpdateRefused("Weights were updated, but the cache was not flushed: requests are running.")
         self.model_path = model_path
         self.weight_version = self.engine.version
+
+    def checksum(self) -> str:
+        """Of the weights: equal where seed and published weights are, or the path where it has no manifest."""
+        manifest = Path(self.model_path) / MANIFEST
+        weights = manifest.read_bytes() if manifest.is_file() else self.model_path.encode()
+        return sha256(b"%d " % self.settings.seed + weights).hexdigest()
 
     def set_version(self, version: str) -> None:
         """The name alone changes; nothing is loaded."""

@@ -345,6 +345,50 @@ async def test_contract_weights_at_a_bad_path_are_refused_and_it_goes_on(engine:
     assert finish(await engine.generate()) == "length"
 
 
+@pytest.mark.parametrize("mode", ["retract", "abort"])
+async def test_contract_paused_it_takes_weights_at_once_and_says_so(
+    engine: Client, spawn: Spawn, tmp_path: Path, mode: str
+) -> None:
+    path = str(tmp_path) if REAL_URL is None else (await engine.get("/model_info"))[1]["model_path"]
+    request = spawn(engine.generate(ENDLESS, rid="runs"))
+    await engine.until_load(running=1)
+    await engine.post("/pause_generation", {"mode": mode})
+    status, answer = await engine.post("/update_weights_from_disk", {"model_path": path, "weight_version": "41"})
+    _, info = await engine.get("/model_info")
+    assert (status, answer["success"], info["weight_version"], info["model_path"]) == (200, True, "41", path)
+    assert request.done() == (mode == "abort")
+    await engine.post("/continue_generation")
+    assert (await engine.generate())["meta_info"]["weight_versions"] == [span("41", QUICK["max_new_tokens"])]
+
+
+async def test_contract_paused_weights_at_a_bad_path_change_nothing(engine: Client, spawn: Spawn) -> None:
+    _, before = await engine.get("/model_info")
+    request = spawn(engine.generate(LONG))
+    await engine.until_load(running=1)
+    await engine.post("/pause_generation", {"mode": "retract"})
+    weights = {"model_path": "/no/such/weights", "weight_version": "42"}
+    status, answer = await engine.post("/update_weights_from_disk", weights)
+    assert (status, answer["success"], bool(answer["message"])) == (400, False, True)
+    assert (await engine.get("/model_info"))[1]["model_path"] == before["model_path"]
+    await engine.post("/continue_generation")
+    spans = (await request)["meta_info"]["weight_versions"]
+    assert spans == [span(before["weight_version"], LONG["max_new_tokens"])]
+
+
+async def test_contract_the_cache_is_flushed_where_a_pause_put_all_back(engine: Client, spawn: Spawn) -> None:
+    spawn(engine.generate(ENDLESS))
+    await engine.until_load(running=1)
+    await engine.post("/pause_generation", {"mode": "retract"})
+    assert (await engine.post("/flush_cache"))[0] == 200
+    await engine.post("/continue_generation")
+    await engine.until_load(running=1)
+
+
+async def test_contract_to_go_on_without_a_pause_is_harmless(engine: Client) -> None:
+    assert (await engine.post("/continue_generation"))[0] == 200
+    assert finish(await engine.generate()) == "length"
+
+
 async def test_contract_the_version_alone_can_be_set(engine: Client) -> None:
     assert (await engine.post("/update_weight_version", {"new_version": "named"}))[0] == 200
     assert (await engine.generate())["meta_info"]["weight_version"] == "named"

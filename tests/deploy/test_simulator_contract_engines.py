@@ -200,6 +200,22 @@ async def test_contract_an_update_changes_the_log_probabilities_of_a_running_req
     assert _said(changed)[start:] != [pytest.approx(pair, abs=1e-4) for pair in _said(whole)[start:]]
 
 
+async def test_contract_the_checksum_follows_the_weights_and_not_their_version(own: Own) -> None:
+    async with own() as engine, client_of(engine.url) as client:
+        first = await _checksum(client)
+        await client.post("/update_weight_version", {"new_version": "7"})
+        renamed = await _checksum(client)
+        await client.post("/update_weights_from_disk", {"model_path": str(engine.weights()), "weight_version": "8"})
+        other = await _checksum(client)
+    assert first == renamed != other
+
+
+async def _checksum(client: Client) -> str:
+    status, answer = await client.post("/weights_checker", {"action": "checksum"})
+    assert (status, answer["success"]) == (200, True)
+    return answer["per_engine_checksum"]
+
+
 async def _is_flushed(client: Client) -> bool:
     return (await client.post("/flush_cache"))[0] == 200
 

@@ -13,8 +13,9 @@ from typing import Any, Self, cast
 import fakeredis
 
 from rolloutfleet import lua
-from rolloutfleet.broker import Beat, Broker, Claim, Completed, Entry, Finished, Put, Submitted
+from rolloutfleet.broker import Beat, Broker, Claim, Completed, Entry, Finished, Put, Submitted, Turn, UpdateWord
 from rolloutfleet.messages import Grant, PromptGroup, Row, Sample
+from rolloutfleet.policy import Publication
 from rolloutfleet.redis import Client
 from rolloutfleet.settings import RunConfig
 
@@ -120,6 +121,15 @@ class Fleet:
             done += await self.hold(worker=worker)
             await self.finish(done[-1])
         return done
+
+    # Weights
+
+    async def publish(self, path: str = "/weights", *, token: str = "", **fields: Any) -> int:
+        return await self.broker.publish(token or f"token-{next(self.bases)}", Publication(path, **fields))
+
+    async def turn(self, word: UpdateWord, version: int, worker: str = WORKER, **more: Any) -> Turn:
+        """`engine` is the worker's own unless it is named."""
+        return await self.broker.update(word, worker, version, more.pop("engine", f"engine of {worker}"), **more)
 
     # Trainers
 

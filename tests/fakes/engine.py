@@ -64,6 +64,9 @@ class FakeEngine:
         self.most_running = 0
         self.is_ready = True
         self.weight_version = "7"
+        self.model_path = "/launched"
+        self.calls: list[str] = []  # what steers it: pauses with their mode, loads with their version, continue
+        self.load: Script = self._load
         self.tokenizer_path = ""
         self.port = 0
         self.model_info: Json = {"vocab_size": vocab_size, "max_context_length": context_length}
@@ -84,6 +87,9 @@ class FakeEngine:
                 web.get("/ready", self._ready),
                 web.get("/health", self._ready),
                 web.get("/model_info", self._model_info),
+                web.post("/pause_generation", self._pause),
+                web.post("/continue_generation", self._continue),
+                web.post("/update_weights_from_disk", self._update),
                 web.get("/server_info", self._server_info),
             ]
         )
@@ -117,14 +123,33 @@ class FakeEngine:
         return await _send(http, reply)
 
     async def _abort(self, http: web.Request) -> web.Response:
-        self.aborted.append((await http.json())["rid"])
+        self.aborted.append((await http.json()).get("rid", "all"))
         return web.Response()
+
+    async def _pause(self, http: web.Request) -> web.Response:
+        self.calls.append(f"pause {(await http.json())['mode']}")
+        return web.json_response({"status": "ok"})
+
+    async def _continue(self, _: web.Request) -> web.Response:
+        self.calls.append("continue")
+        return web.json_response({"status": "ok"})
+
+    async def _update(self, http: web.Request) -> web.StreamResponse:
+        body: Json = await http.json()
+        self.calls.append(f"load {body['weight_version']}")
+        chosen = self.load(body)
+        return await _send(http, _reply(await chosen if inspect.isawaitable(chosen) else chosen, ""))
+
+    def _load(self, body: Json) -> Json:
+        self.weight_version, self.model_path = body["weight_version"], body["model_path"]
+        return {"success": True, "message": "Succeeded to update model weights."}
 
     async def _ready(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.is_ready else 503)
 
     async def _model_info(self, _: web.Request) -> web.Response:
         info = {"weight_version": self.weight_version, "tokenizer_path": self.tokenizer_path}
+        info["model_path"] = self.model_path
         return web.json_response(info | self.model_info)
 
     async def _server_info(self, _: web.Request) -> web.Response:

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from deploy.embedded import free_port
+from deploy.simulator import Simulator, SimulatorSettings
 from rolloutfleet.broker import Beat, Broker
 from rolloutfleet.checkup import Finding, checkup
 from tests.fakes.broker import WORKER, Fleet, group
@@ -122,6 +125,21 @@ def engine() -> Iterator[str]:
 async def test_an_engine_that_answers_does(broker: Broker, engine: str):
     await beat(broker, engine=engine)
     assert await find(broker, f"engine {engine}") == Finding(f"engine {engine}", True, "answers")
+
+
+async def test_engines_of_one_version_are_compared_by_their_weights(broker: Broker):
+    same = [SimulatorSettings(weight_version="3", model_path="/w/3") for _ in range(2)]
+    other, next_version = replace(same[0], model_path="/w/2"), replace(same[0], weight_version="4", model_path="/w/4")
+    async with AsyncExitStack() as engines:
+        for settings in (*same, next_version):
+            engine = await engines.enter_async_context(Simulator(settings))
+            await beat(broker, worker=f"{engine.port}/1", engine=engine.url)
+        assert (await find(broker, "weights of version 3")).ok
+        wrong = await engines.enter_async_context(Simulator(other))
+        await beat(broker, worker=f"{wrong.port}/1", engine=wrong.url)
+        found = await find(broker, "weights of version 3")
+        assert (await find(broker, "weights of version 4")).ok
+    assert (found.ok, found.says.split()[0]) == (False, wrong.url)
 
 
 async def test_an_engine_that_cannot_be_seen_from_here_is_no_fault(broker: Broker):

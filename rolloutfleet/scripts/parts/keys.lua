@@ -1,6 +1,6 @@
 -- keys: the names of a run's keys, and how to read a hash. Every step gets the same KEYS, in the order of keys.py.
 local prompts, completed, again, leases, grants, outstanding, trained, done, dead, state, config, policy, workers,
-  capacity, draining, barred, stats, wake = unpack(KEYS)
+  capacity, draining, barred, stats, wake, updating = unpack(KEYS)
 local prefix = string.sub(state, 1, -6)
 
 local function group_key(id)
