@@ -110,6 +110,7 @@ def _numbers(run: RunStatus) -> dict[Described, float | None]:
         RunGauges.trainers: len(run.trainers),
         RunGauges.trainer_oldest: max(held, default=None),
         RunGauges.weight_version: run.weight_version,
+        RunGauges.workers_current: run.weights.workers_current if run.weights else None,
         RunGauges.staleness: stale.mean if stale else None,
         RunGauges.staleness_max: behind,
         RunGauges.eta: run.eta_seconds,
@@ -148,7 +149,11 @@ def run_counters(runs: Iterable[RunStatus]) -> Iterator[Metric]:
     found = list(runs)
     for stat, described in RunCounters.by_stat:
         yield _counter(described, {run.name: _stat(run, stat) for run in found})
-    for stat, described in (("busy_ms", RunCounters.busy_seconds), ("slot_ms", RunCounters.slot_seconds)):
+    for stat, described in (
+        ("busy_ms", RunCounters.busy_seconds),
+        ("updating_ms", RunCounters.updating_seconds),
+        ("slot_ms", RunCounters.slot_seconds),
+    ):
         yield _counter(described, {run.name: run.counters.get(stat, 0) / 1000 for run in found})
     released = CounterMetricFamily(
         RunCounters.released.name, RunCounters.released.text, labels=RunCounters.released.labels

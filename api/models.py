@@ -172,6 +172,15 @@ class TrainerView(Model):
     ]
 
 
+class WeightsView(Model):
+    """How far the fleet is with the weights that the trainer published last."""
+
+    mode: Annotated[str, said("What becomes of running requests; external: the trainer's affair.", "retract")]
+    workers_current: Annotated[int, said("Live workers whose engine serves them.", 6)]
+    workers_failed: Annotated[int, said("Live workers that could not load them, and are left out.", 0)]
+    stood: Annotated[float | None, said("Share (0 to 1) of the slots' time that updates took; null: unknown.", 0.004)]
+
+
 class Staleness(Model):
     """How many weight versions the newest completed groups are behind the published one."""
 
@@ -214,6 +223,7 @@ class RunStatus(Model):
             "trained, recycled, dropped -> versions behind the trainer -> groups.", {"trained": {"0": 9, "unknown": 1}}
         ),
     ]
+    weights: Annotated[WeightsView | None, said("null: nothing was published.")] = None
     weight_version: Annotated[int | None, said("The version that the trainer published last; null: none.", 7)]
     weight_label: Annotated[str | None, said("The trainer's own name for it.", "step 8")]
     eta_seconds: Annotated[

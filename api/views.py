@@ -22,6 +22,7 @@ from api.models import (
     Staleness,
     Stuck,
     TrainerView,
+    WeightsView,
     WindowView,
     Worker,
 )
@@ -67,6 +68,7 @@ def run_view(book: RunBook, look: Look, now: float, settings: ApiSettings) -> Ru
         ],
         staleness=staleness_view(look),
         judged=status.judged,
+        weights=weights_view(status),
         weight_version=look.version,
         weight_label=look.version_label,
         eta_seconds=eta_seconds(status, history),
@@ -196,6 +198,18 @@ def worker_view(worker: WorkerStatus, status: Status) -> Worker:
         engine=_word(facts.get("engine")),
         heartbeat_seconds=max(0.0, status.config.lease_seconds - worker.lease_seconds),
         lease_seconds=worker.lease_seconds,
+    )
+
+
+def weights_view(status: Status) -> WeightsView | None:
+    policy = status.policy
+    if policy is None:
+        return None
+    return WeightsView(
+        mode=policy.mode,
+        workers_current=status.workers_current or 0,
+        workers_failed=sum(worker.facts.get("state") == "weights_failed" for worker in status.workers),
+        stood=status.stood,
     )
 
 

@@ -158,6 +158,7 @@ class RunGauges:
     trainers = _of_run("trainers", "Consumers of the completed groups.")
     trainer_oldest = _of_run("trainer_oldest_seconds", "Age of the oldest group that a trainer holds.")
     weight_version = _of_run("weight_version", "Version that the trainer published last.")
+    workers_current = _of_run("workers_current", "Workers whose engine serves that version.")
     staleness = _of_run("staleness_versions", "Versions that the newest completed groups are behind, on average.")
     staleness_max = _of_run("staleness_max_versions", "The same for the one that is furthest behind.")
     eta = _of_run("eta_seconds", "Time until all that is in line or at work is completed.")
@@ -188,9 +189,12 @@ class RunCounters:
         ("samples_made_again", _of_run("samples_made_again", "Samples that another holder had stored already.")),
         ("equal_samples", _of_run("samples_equal", "Samples that say the same as another one of their group.")),
         ("tokens", _of_run("tokens", "Tokens generated.")),
+        ("updates_loaded", _of_run("updates_loaded", "Weight updates of engines that went well.")),
+        ("updates_failed", _of_run("updates_failed", "Weight updates of engines that left their worker out.")),
         ("retries", _of_run("retries", "Requests made again.")),
     )
     busy_seconds = _of_run("slot_busy_seconds", "Time that sample slots were busy.")
+    updating_seconds = _of_run("slot_updating_seconds", "Slot time for which new weights let no request in.")
     slot_seconds = _of_run("slot_seconds", "Time of all sample slots.")
 
 

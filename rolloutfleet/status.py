@@ -6,14 +6,15 @@ unknown number is None, never 0.
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from rolloutfleet.answers import as_scores, as_texts, run_ms, server_ms, trainer_group
 from rolloutfleet.broker import Broker
 from rolloutfleet.calls import Arg
-from rolloutfleet.errors import RunMissing
+from rolloutfleet.errors import ProtocolMismatch, RunMissing
 from rolloutfleet.keys import CONFIGS, Keys, run_of
+from rolloutfleet.policy import Policy
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.window import Pace, Reason, Window
 
@@ -48,6 +49,7 @@ class Status:
     workers: Sequence[WorkerStatus]
     state: Texts = field(default_factory=dict[str, str])  # what the steps keep: epoch, gate_at, shift
     now_ms: int = 0  # server time of this look
+    policy: Policy | None = None  # None: no weights were published
 
     @property
     def taken(self) -> int:
@@ -96,6 +98,18 @@ class Status:
                 found[fate][behind] = int(number)
         return {fate: dict(sorted(each.items(), key=_in_order)) for fate, each in found.items()}
 
+    @property
+    def workers_current(self) -> int | None:
+        """Live workers whose engine serves the policy; None: nothing was published."""
+        version = self.policy and str(self.policy.version)
+        return None if version is None else sum(it.facts.get("weight_version") == version for it in self.workers)
+
+    @property
+    def stood(self) -> float | None:
+        """The share of all slots' time for which new weights let no request in; None: nobody has reported any."""
+        slot_ms = self.stat("slot_ms")
+        return min(1.0, self.stat("updating_ms") / slot_ms) if slot_ms else None
+
     def stat(self, name: str) -> int:
         """A counter; 0 when nothing was counted yet."""
         return int(self.stats.get(name, 0))
@@ -121,6 +135,9 @@ class Status:
             "seconds_behind": self.seconds_behind,
             "judged": self.judged,
             "stats": {name: int(value) for name, value in self.stats.items() if not name.startswith("behind:")},
+            "policy": asdict(self.policy) if self.policy else None,
+            "workers_current": self.workers_current,
+            "stood": self.stood,
             "config": self.config.model_dump(),
             "workers": [
                 {"name": worker.name, "slots": worker.slots, "draining": worker.draining, **worker.facts}
@@ -160,6 +177,7 @@ def status_commands(keys: Keys) -> list[list[Arg]]:
         ["XLEN", key("completed")],
         ["XINFO", "GROUPS", key("completed")],
         ["TIME"],
+        ["HGETALL", key("policy")],
     ]
 
 
@@ -168,7 +186,7 @@ def status_of(run: str, answers: Sequence[Any]) -> Status | None:
     config, state, stats, capacity = (as_texts(answer) for answer in answers[:4])
     if not config:
         return None
-    deadlines, draining, active, outstanding, prompts, again, due, dead, entries, groups, time = answers[4:]
+    deadlines, draining, active, outstanding, prompts, again, due, dead, entries, groups, time, policy = answers[4:]
     now, run_now = server_ms(time), run_ms(time, state.get("shift"))
     taken, _ = trainer_group(groups)
     settings = RunConfig.from_fields(config)
@@ -187,7 +205,15 @@ def status_of(run: str, answers: Sequence[Any]) -> Status | None:
         _workers(deadlines, capacity, {name.decode() for name in draining}, run_now),
         state,
         now,
+        _policy(as_texts(policy)),
     )
+
+
+def _policy(fields: Texts) -> Policy | None:
+    try:
+        return Policy.from_fields(fields)
+    except (ProtocolMismatch, ValueError):  # of a newer process, or by hand: the rest is worth showing
+        return None
 
 
 def _window(config: RunConfig, state: Texts, active: int, outstanding: int, waiting: int, taken: int) -> Window:

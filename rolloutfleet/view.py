@@ -13,6 +13,7 @@ def lines(status: Status, width: int = 80) -> list[str]:
         _queues(status),
         _behind(status),
         *_stale(status),
+        *_weights(status),
         *_workers(status.workers),
     ]
     return [line[:width] for line in shown]
@@ -56,6 +57,16 @@ def _stale(status: Status) -> list[str]:
     left = status.window.pace_left
     room = [] if left is None else [f"{max(0, left)} groups until the next update"]
     return [f"behind    {'; '.join([*told, *room])}"] if told or room else []
+
+
+def _weights(status: Status) -> list[str]:
+    policy = status.policy
+    if policy is None:
+        return []
+    label = f" ({policy.label})" if policy.label else ""
+    stood = "" if not status.stood else f"; {status.stood:.1%} of the slots' time stood for updates"
+    on = f"on {status.workers_current} of {len(status.workers)} workers"
+    return [f"weights   version {policy.version}{label}, {policy.mode}, {on}{stood}"]
 
 
 def _workers(workers: Sequence[WorkerStatus]) -> list[str]:

@@ -69,7 +69,7 @@ export function showFigures(run) {
     ["Slots busy", slots.busy === null ? null : `${count(slots.busy)} of ${count(slots.total)}`, share + better],
     ["Workers", count(run.workers.length), run.desired_workers === null ? "how many it could use is unknown" : `could use ${count(run.desired_workers)}`],
     ["Done in about", duration(run.eta_seconds), "all in line and at work, at this rate"],
-    ["Weights", run.weight_version === null ? "none" : `v${count(run.weight_version)}`, run.weight_version === null ? none : run.weight_label ?? ""],
+    ["Weights", run.weight_version === null ? "none" : `v${count(run.weight_version)}`, run.weight_version === null ? none : aboutWeights(run)],
     ["Trained behind", trainedMean(run.judged.trained), tellJudged(run)],
     ["Versions behind", staleness ? short(staleness.mean) : null, behind || none],
   ];
@@ -90,6 +90,13 @@ function tellJudged(run) {
   const told = each.map(([fate, histogram]) => `${fate}: ${Object.entries(histogram).map(([behind, groups]) => `${count(groups)} × ${behind}`).join(", ")}`);
   const pace = run.window.pace_left === null ? "" : `${plural(Math.max(0, run.window.pace_left), "group")} until the next update`;
   return [...told, pace].filter(Boolean).join("; ") || "no trainer says its version";
+}
+
+function aboutWeights({ weights, weight_label: label, workers }) {
+  if (!weights) return label ?? "";
+  const failed = weights.workers_failed ? `, ${plural(weights.workers_failed, "worker")} could not load it` : "";
+  const stood = weights.stood ? `; updates took ${percent(weights.stood)} of the slots' time` : "";
+  return `${label ? `${label}, ` : ""}on ${count(weights.workers_current)} of ${plural(workers.length, "worker")}${failed}${stood}`;
 }
 
 const makeFigure = ([name]) => el("div", {}, el("dt", {}, name), el("dd"), el("dd", { class: "note" }));

@@ -132,6 +132,20 @@ async def test_staleness_is_counted_from_the_oldest_version_of_each_group(served
     assert (found["weight_version"], found["weight_label"]) == (3, "step 8")
 
 
+async def test_weights_are_shown_with_who_serves_them_and_what_they_cost(served: Served, fleet: Fleet, run: str):
+    await fleet.publish("/w/1", label="step 8", mode="drain")
+    for number, (version, state) in enumerate((("1", "ready"), ("0", "weights_failed"), ("1", "ready"))):
+        await fleet.broker.heartbeat(Beat(f"pod-{number}/1", (), 8, {"state": state, "weight_version": version}))
+    await fleet.do("HSET", fleet.key("stats"), "slot_ms", 1000, "updating_ms", 4)
+    found = await served.run(run)
+    assert found["weights"] == {"mode": "drain", "workers_current": 2, "workers_failed": 1, "stood": 0.004}
+    assert (found["weight_version"], found["weight_label"]) == (1, "step 8")
+
+
+async def test_without_a_publication_there_are_no_weights_to_show(served: Served, run: str):
+    assert (await served.run(run))["weights"] is None
+
+
 async def complete_with_versions(fleet: Fleet, **versions: str) -> None:
     for group_id, text in versions.items():
         await fleet.submit(group_id)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rolloutfleet import RunConfig
+from rolloutfleet.policy import Policy
 from rolloutfleet.status import Status, WorkerStatus
 from rolloutfleet.view import bar, duration, lines
 from rolloutfleet.window import Window
@@ -33,6 +34,19 @@ def shown(**changes: Any) -> str:
 
 def test_the_first_line_says_why_and_since_when():
     assert lines(STATUS)[0] == "math: the window is open (for 3 min)"
+
+
+def test_weights_are_shown_with_who_serves_them():
+    policy = Policy(7, "/w/7", "step 8", "drain")
+    serving = replace(WORKER, facts={**WORKER.facts, "weight_version": "7"})
+    stats = {"slot_ms": "1000", "updating_ms": "12"}
+    status = replace(STATUS, policy=policy, workers=[WORKER, serving], stats=stats)
+    (line,) = [line for line in lines(status, 200) if line.startswith("weights")]
+    assert line == "weights   version 7 (step 8), drain, on 1 of 2 workers; 1.2% of the slots' time stood for updates"
+
+
+def test_without_a_publication_there_is_no_line_of_weights():
+    assert "weights" not in shown()
 
 
 def test_a_gate_that_is_not_the_reason_of_now_has_no_time():
