@@ -202,8 +202,9 @@ class KubernetesCluster:
     async def _json(
         self, verb: str, resource: str, call: Callable[..., Any], *args: Any, **more: Any
     ) -> dict[str, Any]:
+        data = await self._data(verb, resource, call, *args, **more)
         try:
-            return json.loads(await self._data(verb, resource, call, *args, **more))
+            return json.loads(data)
         except ValueError as error:
             raise ClusterUnavailable(f"the answer to {verb} {resource} is no JSON: {error}") from error
 
