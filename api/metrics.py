@@ -22,7 +22,7 @@ OLDEST_SECONDS = 30.0
 REASONS = (*Reason, "stuck")
 WORKER_STATES: tuple[str, ...] = (
     *("ready", "starting", "engine_down", "reward_down"),
-    *("fingerprint", "draining", "no_run", "unknown"),
+    *("fingerprint", "logprobs", "draining", "no_run", "unknown"),
 )
 _RELEASES = ("free", "fail", "reject", "died", "died_alone")
 

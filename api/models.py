@@ -44,6 +44,14 @@ class Shares(Model):
     ]
 
 
+class Losses(Model):
+    """Groups that became dead letters. Where the long ones are lost, the trainer learns to be brief."""
+
+    causes: Annotated[dict[str, int], said("timeout, context, other, unknown -> groups.", {"timeout": 3})]
+    deciles: Annotated[list[int] | None, said("Lost groups by tenths of the completed lengths; null: none completed.")]
+    is_biased: Annotated[bool, said("More than half of at least ten were as long as the longest tenth.")]
+
+
 class Gate(Model):
     """May a worker claim a group now, and if not, why: the first thing to look at."""
 
@@ -231,6 +239,7 @@ class RunStatus(Model):
         said("Time until all groups in line and at work are completed, at the rate of the last minutes.", 480.0),
     ]
     desired_workers: Annotated[int | None, said("See /desired_workers; null: not known.", 7)]
+    losses: Losses
     counters: Annotated[dict[str, int], said("Counters since the run began (docs/protocol.md).", {"completed": 91})]
     config: RunConfig
 

@@ -12,6 +12,7 @@ from api.estimates import with_refill_sample
 from api.look import Look
 from api.models import (
     Gate,
+    Losses,
     Queue,
     Queues,
     Rate,
@@ -73,9 +74,16 @@ def run_view(book: RunBook, look: Look, now: float, settings: ApiSettings) -> Ru
         weight_label=look.version_label,
         eta_seconds=eta_seconds(status, history),
         desired_workers=demand_view(book, look, settings)[0],
-        counters={name: int(value) for name, value in status.stats.items() if not name.startswith("behind:")},
+        losses=losses_view(status),
+        counters=status.counters,
         config=status.config,
     )
+
+
+def losses_view(status: Status) -> Losses:
+    losses = status.losses
+    deciles = None if losses.deciles is None else list(losses.deciles)
+    return Losses(causes=dict(losses.causes), deciles=deciles, is_biased=losses.is_biased)
 
 
 def verdict_of(book: RunBook, look: Look, stuck_seconds: float) -> Verdict | None:

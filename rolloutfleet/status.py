@@ -14,6 +14,7 @@ from rolloutfleet.broker import Broker
 from rolloutfleet.calls import Arg
 from rolloutfleet.errors import ProtocolMismatch, RunMissing
 from rolloutfleet.keys import CONFIGS, Keys, run_of
+from rolloutfleet.lengths import Losses, is_length, losses_of
 from rolloutfleet.policy import Policy
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.window import Pace, Reason, Window
@@ -110,9 +111,23 @@ class Status:
         slot_ms = self.stat("slot_ms")
         return min(1.0, self.stat("updating_ms") / slot_ms) if slot_ms else None
 
+    @property
+    def losses(self) -> Losses:
+        """Dead groups by cause and by length."""
+        return losses_of(self.stats)
+
     def stat(self, name: str) -> int:
         """A counter; 0 when nothing was counted yet."""
         return int(self.stats.get(name, 0))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What is counted, without what `seconds_behind` and `losses` say better."""
+        return {
+            name: int(value)
+            for name, value in self.stats.items()
+            if not name.startswith("behind:") and not is_length(name)
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for --json."""
@@ -134,10 +149,11 @@ class Status:
             "dead": self.dead,
             "seconds_behind": self.seconds_behind,
             "judged": self.judged,
-            "stats": {name: int(value) for name, value in self.stats.items() if not name.startswith("behind:")},
             "policy": asdict(self.policy) if self.policy else None,
             "workers_current": self.workers_current,
             "stood": self.stood,
+            "losses": {"causes": dict(self.losses.causes), "deciles": self.losses.deciles},
+            "stats": self.counters,
             "config": self.config.model_dump(),
             "workers": [
                 {"name": worker.name, "slots": worker.slots, "draining": worker.draining, **worker.facts}

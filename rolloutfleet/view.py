@@ -14,6 +14,7 @@ def lines(status: Status, width: int = 80) -> list[str]:
         _behind(status),
         *_stale(status),
         *_weights(status),
+        *_losses(status),
         *_workers(status.workers),
     ]
     return [line[:width] for line in shown]
@@ -67,6 +68,15 @@ def _weights(status: Status) -> list[str]:
     stood = "" if not status.stood else f"; {status.stood:.1%} of the slots' time stood for updates"
     on = f"on {status.workers_current} of {len(status.workers)} workers"
     return [f"weights   version {policy.version}{label}, {policy.mode}, {on}{stood}"]
+
+
+def _losses(status: Status) -> list[str]:
+    losses = status.losses
+    if not losses.causes:
+        return []
+    causes = ", ".join(f"{number} {cause}" for cause, number in sorted(losses.causes.items()))
+    tenths = " ".join(map(str, losses.deciles)) if losses.deciles else "not known yet"
+    return [f"given up  {causes}; from short to long, by tenths: {tenths}"]
 
 
 def _workers(workers: Sequence[WorkerStatus]) -> list[str]:

@@ -12,6 +12,7 @@ away, or that takes too long, is aborted at the engine; an answer by older weigh
 import asyncio
 import json
 import time
+import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast
 
@@ -25,6 +26,7 @@ from worker.gate import Gate
 # Of the request itself. Other 4xx speak of the way to the engine (key, path, proxy): not the group's fault.
 _REJECTIONS = (400, 413, 422)
 _CONTROL_SECONDS = 10.0
+_RETRACTIONS = "sglang:num_retracted_requests_total"
 _KEPT_FREE = 6  # SGLang's longest input is its context less this, where it doesn't tell the context
 _PAUSE_SECONDS = 60.0  # with abort it waits until all that runs was answered, and looks once a second
 _HEALTH_SECONDS = 25.0  # a good /health makes a token: up to 20 s under load
@@ -62,6 +64,15 @@ class Serving:
 
     version: str
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How full an engine is. `usage`: share of the KV cache; `retractions`: requests thrown out of it since it was
+    started, None where it doesn't tell (it needs --enable-metrics)."""
+
+    usage: float
+    retractions: int | None
 
 
 class EngineClient:
@@ -207,6 +218,37 @@ class EngineClient:
             content = {}
         return cast(dict[str, Any], content) if isinstance(content, dict) else {}
 
+    async def load(self) -> Load:
+        """Errors: EngineUnavailable, EngineRejected."""
+        loads: Any = (await self._get_json("/v1/loads")).get("loads") or []
+        try:
+            status, body = await self._call("GET", "/metrics", None, aiohttp.ClientTimeout(total=_CONTROL_SECONDS))
+            usage = max((float(load["token_usage"]) for load in loads), default=0.0)
+        except aiohttp.ClientPayloadError as error:
+            raise EngineUnavailable(f"{self.url}/metrics: {error}") from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineRejected(
+                f"{self.url}/v1/loads does not say token_usage: is engine_url an SGLang server?"
+            ) from error
+        return Load(usage, _retractions(body) if status == 200 else None)
+
+    async def likeliest(self, temperature: float, count: int) -> dict[str, Any]:
+        """The meta_info of one token, drawn after a fixed prompt, with the `count` likeliest beside it.
+
+        Errors: EngineUnavailable, EngineRejected; ValueError where it is no such answer.
+        """
+        sampling = {"max_new_tokens": 1, "temperature": temperature, "ignore_eos": True}
+        request = {"rid": uuid.uuid4().hex, "input_ids": [1, 2, 3], "sampling_params": sampling}
+        body = json.dumps(request | {"return_logprob": True, "top_logprobs_num": count}).encode()
+        try:
+            status, answer = await self._call("POST", "/generate", body, aiohttp.ClientTimeout(total=_HEALTH_SECONDS))
+        except aiohttp.ClientPayloadError as error:
+            raise EngineUnavailable(f"{self.url}/generate: {error}") from error
+        if status != 200:
+            raise _refusal(status, answer)
+        meta: Any = json.loads(answer)["meta_info"]
+        return meta
+
     async def _get_json(self, path: str) -> dict[str, Any]:
         try:
             status, body = await self._call("GET", path, None, aiohttp.ClientTimeout(total=_CONTROL_SECONDS))
@@ -276,6 +318,15 @@ def _refusal(status: int, body: bytes) -> EngineRejected | NoAnswer:
         return EngineBusy("full_503", f"the engine is full ({status}): {words}")
     fault: EngineFault = "error_500" if status == 500 else "error_503" if status == 503 else "error_other"
     return NoAnswer(fault, f"the engine answers {status}: {words}")
+
+
+def _retractions(metrics: bytes) -> int | None:
+    """The sum over the engine's ranks, in Prometheus' text; None: it is not there."""
+    lines = [line for line in metrics.decode(errors="replace").splitlines() if line.startswith(_RETRACTIONS)]
+    try:
+        return round(sum(float(line.rsplit(maxsplit=1)[1]) for line in lines)) if lines else None
+    except (ValueError, IndexError, OverflowError):
+        return None
 
 
 def _words(body: bytes) -> str:

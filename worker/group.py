@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from rolloutfleet.broker import Broker, Finished, Release
 from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
+from rolloutfleet.lengths import Loss, completed_field, lost_field
 from rolloutfleet.messages import UNKNOWN_VERSION, Grant, PromptGroup, Sample
 from rolloutfleet.settings import RunConfig
 from worker.generate import SampleFailed, Sampler, Session, Terms, one_turn
@@ -32,6 +33,7 @@ log = logging.getLogger("worker.group")
 
 # The reasons of failures that this file gives begin so: other reasons (lease expired, the process died) are crashes.
 OUR_WORDS = ("sample ", "group ")
+FULL_CONTEXT = ("engine's context of", "the context of", "context length")
 
 type EndsBy = Literal["free", "died", "died_alone", "lost", "gone", "cancelled"]
 type Kind = Literal["completed", "dropped", "lost", "gone", "cancelled"] | Release
@@ -43,6 +45,7 @@ class Ending:
 
     kind: Kind
     reason: str = ""
+    cause: Loss = "other"
 
 
 class Over(Exception):
@@ -87,6 +90,7 @@ class GroupWork:
         self._finishing = False
         self._sends_prompt = True
         self._terms = Terms(config.bent_sampling)
+        self._longest = 0  # tokens of its longest sample so far
 
     async def run(self) -> Ending:
         began = time.monotonic()
@@ -165,6 +169,8 @@ class GroupWork:
         if word == "missing":
             self._finishing = False
             return None
+        if word == "ok":
+            self._parts.counters[completed_field(self._longest)] += 1
         return Ending("completed" if word == "ok" else word)
 
     def _count_equal(self, samples: Sequence[Sample]) -> int:
@@ -192,6 +198,7 @@ class GroupWork:
         try:
             sample = Sample.decode(data if data is not None else await self._make(group, prompt, index))
             self._note_version(sample.versions[0])
+            self._longest = max(self._longest, sample.length)
             if self._config.reward == "trainer":
                 return sample, None
             return sample, await self._parts.scorer.score(group, sample)
@@ -262,6 +269,7 @@ class GroupWork:
                 raise session.failure or SampleFailed(str(error)) from error
         finally:
             session.close()
+            self._longest = max(self._longest, len(session.ids))
         if session.failure is not None:
             raise session.failure
         return session.sample()
@@ -280,9 +288,9 @@ class GroupWork:
             case Over(kind=kind):
                 return Ending(kind)
             case InvalidGroup() | EngineRejected():
-                return Ending("reject", str(error))
+                return Ending("reject", str(error), _cause(str(error)))
             case SampleFailed():
-                return Ending("fail", str(error))
+                return Ending("fail", str(error), _cause(str(error)))
             case TimeoutError():
                 return self._late()
             case _:
@@ -292,13 +300,20 @@ class GroupWork:
     def _late(self) -> Ending:
         if not self.may_begin.is_set() or self._parts.sampler.health.is_down or self._parts.scorer.is_away:
             return Ending("free")
-        return Ending("fail", f"group took longer than group_seconds = {self._config.group_seconds:g}")
+        return Ending("fail", f"group took longer than group_seconds = {self._config.group_seconds:g}", "timeout")
 
     async def _release(self, ending: Ending, kind: Release) -> Ending:
         word = await until_answered(lambda: self._parts.broker.release(self.grant.token, kind, ending.reason))
         level = logging.INFO if kind == "free" else logging.WARNING
         log.log(level, "released id=%s kind=%s answer=%s reason=%s", self.grant.id, kind, word, ending.reason or "-")
+        if word == "dead":
+            self._parts.counters[lost_field(ending.cause, self._longest)] += 1
         return Ending("lost") if word == "lost" else ending
+
+
+def _cause(reason: str) -> Loss:
+    """Of a lost group, for the counts by length: our own words, and the engine's."""
+    return "context" if any(words in reason for words in FULL_CONTEXT) else "other"
 
 
 def _first_of(error: BaseException | None) -> BaseException | None:

@@ -19,6 +19,7 @@ type Cause = Literal[
     "engine_down",
     "reward_down",
     "fingerprint",
+    "logprobs",
     "draining",
     "no_run",
     "loading",

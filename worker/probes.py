@@ -10,7 +10,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from worker.health import Cause, Fitness
 from worker.heartbeat import Heart
 
-NOT_READY: tuple[Cause, ...] = ("starting", "engine_down", "fingerprint", "no_run", "loading", "weights_failed")
+NOT_READY: tuple[Cause, ...] = (
+    "starting",
+    "engine_down",
+    "fingerprint",
+    "logprobs",
+    "no_run",
+    "loading",
+    "weights_failed",
+)
 
 
 class Probes:

@@ -66,6 +66,14 @@ class WorkerSettings(BaseSettings):
     slots: Annotated[
         int | None, Field(ge=1, description="Samples that the engine serves at once; default: what it says, else 32.")
     ] = None
+    adapt_slots: Annotated[
+        bool, Field(description="Fewer slots while the engine's KV cache is full or throws requests out.")
+    ] = False
+    least_slots: Annotated[int, Field(ge=1, description="With adapt_slots: never fewer than these.")] = 1
+    adapt_seconds: Annotated[Seconds, Field(description="With adapt_slots: how often the engine is looked at.")] = 5
+    full_cache: Annotated[
+        float, Field(gt=0, le=1, description="With adapt_slots: the share of the KV cache that counts as full.")
+    ] = 0.95
     context_length: Annotated[
         int | None, Field(ge=2, description="Most tokens of prompt and answer; default: what the engine says.")
     ] = None
@@ -137,6 +145,8 @@ class WorkerSettings(BaseSettings):
     def _fits_together(self) -> Self:
         if self.context_length is not None and self.max_new_tokens >= self.context_length:
             raise ValueError("max_new_tokens fills the whole context_length: lower it")
+        if self.adapt_slots and self.slots is not None and self.least_slots > self.slots:
+            raise ValueError("least_slots is more than slots: lower it")
         return self
 
     @property

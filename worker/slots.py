@@ -1,12 +1,14 @@
 """The pod's sample slots: how many requests its engine serves at once, and how long they were busy.
 
-Invariants: a slot is held for the time of one request and given back however that ends; the times may be read from
-another thread; while no slots are offered (draining), idle slots do not count as slot time.
+Invariants: a slot is held for the time of one request and given back however that ends; who waits longest is next;
+fewer slots take nothing from who holds one; the times may be read from another thread; while no slots are offered
+(draining), idle slots do not count as slot time.
 """
 
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -29,11 +31,12 @@ def room(slots: int, unmade: int, held: int, config: RunConfig) -> int:
 
 
 class Slots:
-    """`number` slots; the event loop's own, but for `take_times` and `offer`."""
+    """`number` slots, at first as many as there will be; the event loop's own, but for `take_times` and `offer`."""
 
     def __init__(self, number: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.number = number
-        self._semaphore = asyncio.Semaphore(number)
+        self.most = number
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._clock = clock
         self._lock = threading.Lock()
         self._offered = number
@@ -56,14 +59,44 @@ class Slots:
             self._count_time()
             self._offered = number
 
+    def resize(self, number: int) -> None:
+        """Offers so many, unless none is offered now. With fewer than are busy, none is given until enough are back."""
+        self.number = number
+        if self._offered:
+            self.offer(number)
+        self._pass_on()
+
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None]:
-        async with self._semaphore:
+        if self._busy < self.number and not self._waiting:
             self._add(1)
-            try:
-                yield
-            finally:
-                self._add(-1)
+        else:
+            await self._wait()
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    async def _wait(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn  # who passed it on has counted it
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        self._add(-1)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting and self._busy < self.number:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else its waiter has left
+                self._add(1)
+                turn.set_result(None)
 
     def take_times(self) -> tuple[int, int]:
         """(busy ms, slot ms) since the last call, summed over slots; what is less than a ms is kept for the next."""

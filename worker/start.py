@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ from rolloutfleet.metrics import WorkerMetrics
 from rolloutfleet.redis import connect
 from rolloutfleet.server import read_server
 from rolloutfleet.settings import explain
+from worker.adapt import Adapt, Bounds
 from worker.engine import EngineClient, EngineInfo
 from worker.generate import Sampler
 from worker.group import Parts
@@ -30,6 +31,7 @@ from worker.hooks import Hook, HookRunner, load_hook
 from worker.model import read_vocab_size
 from worker.probes import Probes
 from worker.rewards import Scorer
+from worker.scale import UNCHECKED, Scale
 from worker.settings import WorkerSettings, WrongSetting
 from worker.slots import Slots
 from worker.stale import cancelling
@@ -44,6 +46,7 @@ log = logging.getLogger("worker.start")
 
 BROKER_SECONDS = 1.0  # how long a call is repeated before the caller looks up and asks again
 DEFAULT_SLOTS = 32
+SCALE_SECONDS = 1.0
 
 
 class Stopped(Exception):
@@ -104,11 +107,14 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     watches = Watches(parts, now, weights, settings.engine_probe_seconds, heart.beat_now)
     await watches.check_fingerprint(config)
     await _evict_earlier(opened.broker, name, stop)
+    opened.fitness.begin("logprobs", UNCHECKED)
     opened.fitness.end("starting")
     worker.told(*await _until(lambda: opened.broker.heartbeat(worker.beat()), stop, "the broker"))
     heart.start(worker.beat, worker.told)
     opened.probes.heart = heart
-    await things.enter_async_context(_background(parts.store, watches, weights, heart))
+    scale = Scale(opened.engine, opened.fitness, min(SCALE_SECONDS, settings.engine_probe_seconds))
+    loops = [scale, *_adapt(settings, opened.engine, parts.sampler.slots)]
+    await things.enter_async_context(_background(parts.store, watches, weights, loops, heart))
     await things.enter_async_context(cancelling(opened.broker, worker.held, now))
     _show(opened.metrics, worker, parts)
     address = f"{settings.probe_host}:{opened.probes.port}"
@@ -173,18 +179,31 @@ def _parts(opened: Opened, info: EngineInfo, things: AsyncExitStack) -> Parts:
     )
 
 
+def _adapt(settings: WorkerSettings, engine: EngineClient, slots: Slots) -> list[Adapt]:
+    if not settings.adapt_slots:
+        return []
+    bounds = Bounds(min(settings.least_slots, slots.most), slots.most, settings.full_cache)
+    return [Adapt(engine, slots, bounds, settings.adapt_seconds)]
+
+
 @asynccontextmanager
-async def _background(store: SampleStore, watches: Watches, weights: Weights, heart: Heart) -> AsyncGenerator[None]:
+async def _background(
+    store: SampleStore, watches: Watches, weights: Weights, loops: Sequence[Scale | Adapt], heart: Heart
+) -> AsyncGenerator[None]:
     """What runs beside the worker, and ends after it."""
     async with asyncio.TaskGroup() as background:
         background.create_task(store.run())
         background.create_task(watches.run())
         background.create_task(weights.run())
+        for loop in loops:
+            background.create_task(loop.run())
         try:
             yield
         finally:
             watches.over.set()
             weights.over.set()
+            for loop in loops:
+                loop.over.set()
             store.close()
             await heart.stop()
             await watches.count_once()

@@ -334,6 +334,7 @@ class Worker:
             "state": "draining" if self.stop.asked.is_set() else self._fitness.state,
             "reason": self._fitness.reason,
             "slots": self._slots.number,
+            "most_slots": self._slots.most,
             "busy": self._slots.busy,
             "held": len(self.held),
             "filter_refuses": self._refusals,

@@ -73,6 +73,7 @@ export function showFigures(run) {
     ["Trained behind", trainedMean(run.judged.trained), tellJudged(run)],
     ["Versions behind", staleness ? short(staleness.mean) : null, behind || none],
   ];
+  if (lost(run)) figures.splice(-1, 0, ["Given up", count(lost(run)), losses(run)]);
   sync(byId("figures"), figures, ([name]) => name, makeFigure, (node, figure) => updateFigure(node, figure));
   const last = byId("figures").lastElementChild;
   tellHistogram(last, staleness?.histogram ?? {});
@@ -97,6 +98,14 @@ function aboutWeights({ weights, weight_label: label, workers }) {
   const failed = weights.workers_failed ? `, ${plural(weights.workers_failed, "worker")} could not load it` : "";
   const stood = weights.stood ? `; updates took ${percent(weights.stood)} of the slots' time` : "";
   return `${label ? `${label}, ` : ""}on ${count(weights.workers_current)} of ${plural(workers.length, "worker")}${failed}${stood}`;
+}
+
+const lost = ({ losses }) => Object.values(losses.causes).reduce((sum, groups) => sum + groups, 0);
+
+function losses({ losses: { causes, deciles, is_biased: biased } }) {
+  const why = Object.entries(causes).map(([cause, groups]) => `${count(groups)} ${cause}`).join(", ");
+  const tenths = deciles ? `; by tenths of the completed lengths, short to long: ${deciles.join(" ")}` : "";
+  return `${why}${tenths}${biased ? ": the long ones are lost" : ""}`;
 }
 
 const makeFigure = ([name]) => el("div", {}, el("dt", {}, name), el("dd"), el("dd", { class: "note" }));

@@ -165,7 +165,7 @@ class HostileRun:
         await broker.configure(
             RunConfig(sample_concurrency=places, n=settings.n, max_attempts=settings.max_attempts, retry_seconds=0.05)
         )
-        # The seed names the sample: the worker adds its index to it.
+        # The seed names the sample: the worker makes one of it for each group and index.
         params = {"max_new_tokens": 64, "sampling_seed": 0}
         groups = [
             PromptGroup(id=name, input_ids=list(prompt), sampling_params=params)

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from tests.chaos.lies import HANG_UP, LIES, OTHER_REQUEST, SILENCE, VOCABULARY, Reply, tell
 from tests.chaos.soundness import Ints, Said
+from tests.fakes.engine import likely
 
 GOOD, PARTIAL = "good", "abort with tokens"
 PROMPT_LENGTH = 3
@@ -106,6 +107,10 @@ class HostileEngine:
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         request: dict[str, Any] = await http.json()
+        if "top_logprobs_num" in request:  # a worker that finds a lie here claims nothing
+            answer = likely(request)
+            answer["meta_info"]["id"] = request["rid"]
+            return web.json_response(answer)
         input_ids: Ints = tuple(request["input_ids"])
         kind = self._deal(request["sampling_params"]["max_new_tokens"])
         met = Met(kind, input_ids[:PROMPT_LENGTH], time.monotonic())

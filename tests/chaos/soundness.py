@@ -13,6 +13,8 @@ from typing import Any
 
 import msgpack
 
+from rolloutfleet.sampling import seed_of
+
 type Ints = tuple[int, ...]
 
 
@@ -75,7 +77,7 @@ def faults_of(
 ) -> list[str]:
     """What is wrong with a delivered group; nothing, if it is sound.
 
-    `entry`: fields in `completed`; `group`, `stored`: its two hashes; `said`: (prompt ids, index) -> good answers.
+    `entry`: fields in `completed`; `group`, `stored`: its two hashes; `said`: (prompt ids, seed) -> good answers.
     """
     try:
         return list(_faults_of(entry, group, stored, said))
@@ -100,7 +102,8 @@ def _faults_of(
     versions: list[int] = []
     for index in range(n):
         sample: Any = msgpack.unpackb(stored[b"%d" % index])
-        whole, fault = _whole_of(sample, index, said.get((prompt, index), ()))
+        seed = seed_of(0, entry["id"].decode(), index)
+        whole, fault = _whole_of(sample, index, said.get((prompt, seed), ()))
         if whole is None:
             yield f"sample {index}: {fault}"
             return

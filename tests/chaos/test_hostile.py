@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from rolloutfleet.sampling import seed_of
 from tests.chaos.hostile import HostileSettings, HostileVerdict, Row, run_hostile, table
 from tests.chaos.lies import LIES, REFUSAL, Reply, tell
 from tests.chaos.soundness import Said, faults_of, score
@@ -38,7 +39,7 @@ PROMPT = (5, 6)
 ONE = Said((), (7, 8), (-0.1, -0.2), (3, 3), "stop", "one")
 BEGUN = Said((), (9,), (-0.3,), (3,), "abort", "tw")
 ENDED = Said((9,), (10, 11), (-0.4, -0.5), (4, 4), "length", "o")
-SAID = {(PROMPT, 0): [BEGUN, ONE], (PROMPT, 1): [ENDED, BEGUN]}
+SAID = {(PROMPT, seed_of(0, "g", 0)): [BEGUN, ONE], (PROMPT, seed_of(0, "g", 1)): [ENDED, BEGUN]}
 
 
 def packed(index: int, ids: list[int], logprobs: list[float], spans: list[list[int]], finish: str, text: str) -> Sample:
@@ -70,7 +71,7 @@ def faults(first: Sample, second: Sample, *, stored: Hash | None = None, **entry
     group = {b"text": json.dumps({"input_ids": PROMPT}).encode(), b"born": b"b"}
     samples = {b"%d" % at: msgpack.packb(sample) for at, sample in enumerate((first, second))}
     told = {name: json.dumps(value).encode() for name, value in fields.items()}
-    return faults_of({**told, "born": b"b"}, group, {**samples, **(stored or {})}, SAID)
+    return faults_of({**told, "id": b"g", "born": b"b"}, group, {**samples, **(stored or {})}, SAID)
 
 
 def test_the_checker_finds_no_fault_with_a_sound_group() -> None:

@@ -10,6 +10,7 @@ request's id where it names none, so that broken answers are as easy to give as 
 import asyncio
 import inspect
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -53,6 +54,17 @@ def said(
     return {"text": text, "output_ids": list(ids), "meta_info": meta, **more}
 
 
+def likely(request: Json, scale: Callable[[float, float], float] = lambda score, heat: score / heat) -> Json:
+    """One token and the likeliest beside it, with the log-probabilities that `scale` makes of their scores."""
+    temperature: float = request["sampling_params"]["temperature"]
+    scores = [-0.5 * token for token in range(40)]
+    total = math.log(sum(math.exp(score / temperature) for score in scores))
+    top = [[scale(score, temperature) - total, at, None] for at, score in enumerate(scores)]
+    answer = said([0], finish="length", logprob=scale(scores[0], temperature) - total)
+    answer["meta_info"]["output_top_logprobs"] = [top[: request["top_logprobs_num"]]]
+    return answer
+
+
 class FakeEngine:
     """Serves /generate by `script`; the other routes by the fields of the same meaning."""
 
@@ -60,6 +72,7 @@ class FakeEngine:
         self.script: Script = lambda _: said([1, 2, 3])
         self.requests: list[Json] = []
         self.aborted: list[str] = []
+        self.scale: Callable[[float, float], float] = lambda score, temperature: score / temperature
         self.running = 0
         self.most_running = 0
         self.is_ready = True
@@ -68,6 +81,8 @@ class FakeEngine:
         self.calls: list[str] = []  # what steers it: pauses with their mode, loads with their version, continue
         self.load: Script = self._load
         self.tokenizer_path = ""
+        self.usage = 0.0
+        self.retractions = 0
         self.port = 0
         self.model_info: Json = {"vocab_size": vocab_size, "max_context_length": context_length}
         self.server_info: Json = {"max_running_requests": slots}
@@ -91,6 +106,8 @@ class FakeEngine:
                 web.post("/continue_generation", self._continue),
                 web.post("/update_weights_from_disk", self._update),
                 web.get("/server_info", self._server_info),
+                web.get("/v1/loads", self._loads),
+                web.get("/metrics", self._metrics),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -112,6 +129,8 @@ class FakeEngine:
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         request: Json = await http.json()
+        if "top_logprobs_num" in request:  # how a worker begins, and no work of a group
+            return await _send(http, _reply(likely(request, self.scale), request["rid"]))
         self.requests.append(request)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
@@ -151,6 +170,13 @@ class FakeEngine:
         info = {"weight_version": self.weight_version, "tokenizer_path": self.tokenizer_path}
         info["model_path"] = self.model_path
         return web.json_response(info | self.model_info)
+
+    async def _loads(self, _: web.Request) -> web.Response:
+        return web.json_response({"loads": [{"dp_rank": 0, "token_usage": self.usage}]})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        line = f'sglang:num_retracted_requests_total{{model_name="fake"}} {self.retractions}.0\n'
+        return web.Response(text="# TYPE sglang:num_retracted_requests_total counter\n" + line)
 
     async def _server_info(self, _: web.Request) -> web.Response:
         return web.json_response(self.server_info)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rolloutfleet.broker import Entry
+from rolloutfleet.lengths import completed_field, lost_field
 from rolloutfleet.messages import Sample
 from rolloutfleet.sampling import seed_of
 from tests.fakes.engine import FakeEngine, Json, said
@@ -168,3 +169,24 @@ async def test_a_group_fails_by_its_time_where_the_run_says_so_or_a_sample_has_n
     async with fleet.worker():
         (letter,) = await fleet.dead()
     assert letter["reason"] == "group took longer than group_seconds = 1"
+
+
+async def test_lost_and_completed_groups_are_counted_by_the_length_they_came_to(
+    fleet: Fleet, engine: FakeEngine
+) -> None:
+    await fleet.configure(n=1, group_seconds=1, max_attempts=1)
+    engine.script = Endless(engine, [7] * 40, index=0)
+    await fleet.submit("g", "h", sampling_params=SEED)
+    async with fleet.worker():
+        await fleet.dead()
+        await fleet.completed(1)
+        await until(lambda: fleet.stat(lost_field("timeout", 40)))
+        await until(lambda: fleet.stat(completed_field(3)))
+
+
+async def test_a_prompt_that_the_context_has_no_room_for_is_counted_so(fleet: Fleet) -> None:
+    await fleet.configure(n=1)
+    await fleet.submit("g", sampling_params={"max_new_tokens": 5000})
+    async with fleet.worker():
+        await fleet.dead()
+        await until(lambda: fleet.stat(lost_field("context", 0)))
