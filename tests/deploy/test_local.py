@@ -125,7 +125,7 @@ def test_plain_lines_tell_progress_and_the_table_ends_it(finished: tuple[dict[st
 
 
 def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
-    options = ("--groups", "40", "--speed", "200", "--sigma", "0.3", "--kill-every", "1", "--workers", "3")
+    options = ("--groups", "40", "--speed", "200", "--sigma", "0.3", "--kill-every", "3", "--workers", "3")
     summary, out = run(tmp_path, *options)
     assert summary["worker_kills"] >= 1
     assert [summary[name] for name in ("completed", "dead", "lost", "doubled")] == [40, 0, 0, 0]
