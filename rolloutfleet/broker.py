@@ -295,9 +295,9 @@ class Broker:
 
     # Trainers
 
-    async def begin(self) -> None:
-        """Opens the books of `pace`: a trainer's first call before it takes."""
-        await self.calls.step("begin")
+    async def begin(self, consumer: str, session: str) -> None:
+        """Opens the books of `pace`: a trainer's first call before it takes. `session` is new for each life of it."""
+        await self.calls.step("begin", consumer, session)
 
     async def take(self, consumer: str, most: int, position: str = ">") -> tuple[str, list[Entry]]:
         """(id of the newest entry in the stream, entries). `position`: ">" new ones, else own pending ones after it."""
@@ -336,10 +336,12 @@ class Broker:
             position, adopted = answer.decode(), adopted + some
         return adopted
 
-    async def ack(self, entries: Sequence[str]) -> list[Literal["ok", "gone"]]:
+    async def ack(self, entries: Sequence[str], begun: tuple[str, str] | None = None) -> list[Literal["ok", "gone"]]:
+        """These were trained on. `begun`: consumer and session of `begin`; only its last one counts for `pace`."""
+        first = [] if begun is None else ["@{}/{}".format(*begun)]
         words: list[Literal["ok", "gone"]] = []
         for some in batched(entries, SLICE):
-            words += [word.decode() for word in await self.calls.step("ack", *some)]
+            words += [word.decode() for word in await self.calls.step("ack", *first, *some)]
         return words
 
     async def judge(self, version: int, entries: Sequence[str]) -> list[Judged]:

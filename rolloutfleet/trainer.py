@@ -59,6 +59,7 @@ class Trainer:
         self._owed: list[CompletedGroup] = []  # trained on, but their ack was not answered
         self._recover = True
         self._has_begun = False
+        self._session = uuid.uuid4().hex
         self._config: RunConfig | None = None
         self._looked_for_dead = time.monotonic()
 
@@ -224,7 +225,7 @@ class Trainer:
 
     async def ack(self, groups: Sequence[CompletedGroup]) -> list[str]:
         """These were trained on: they are over. ok, or gone (acked before, by this or another consumer), for each."""
-        words = await self.broker.ack([group.entry for group in groups])
+        words = await self.broker.ack([group.entry for group in groups], (self.consumer, self._session))
         self._forget(groups)
         return list(words)
 
@@ -323,7 +324,7 @@ class Trainer:
     async def _look_once(self, most: int) -> str:
         """Own pending entries where something was lost, entries of dead consumers, new ones."""
         if not self._has_begun:  # not when it connects: many who only submit connect, too
-            await self._once.begin()
+            await self._once.begin(self.consumer, self._session)
             self._has_begun = True
         if self._owed:
             await self.ack(self._owed)

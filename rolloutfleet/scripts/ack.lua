@@ -3,12 +3,15 @@
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
--- ARGV entry ids
+-- ARGV entry ids; before them, optionally, "@<consumer>/<session>": of another session than the consumer's last `begin`,
+--      nothing is counted as trained, for who sent it died, and will publish no update
 --
 -- for each entry, in order
 -- "ok"    the group is done, its samples are freed
 -- "gone"  the entry is not in the stream: acked or recycled before; nothing changed
 local cfg = read(config)
+local consumer, session = string.match(ARGV[1] or '', '^@(.*)/([^/]*)$')
+local is_counted = not consumer or redis.call('HGET', state, 'session:' .. consumer) == session
 
 local function ack(entry)
   local found = redis.call('XRANGE', completed, entry, entry)[1]
@@ -18,7 +21,7 @@ local function ack(entry)
   if redis.call('XACK', completed, 'trainer', entry) == 0 then
     wake_one() -- it was counted as waiting
   end
-  local id, born = found[2][2], found[2][4]
+  local id, born, is_trained = found[2][2], found[2][4], false
   if redis.call('HGET', group_key(id), 'born') == born then
     local staleness = redis.call('HGET', group_key(id), 'staleness') -- as judge found it
     if staleness then
@@ -26,6 +29,9 @@ local function ack(entry)
     end
     forget(id, born, cfg)
     count('acked')
+    is_trained = is_counted
+  end
+  if is_trained then
     redis.call('HINCRBY', state, 'trained', 1)
   else
     wake_one() -- it was under way for `pace`, and is not trained
@@ -34,7 +40,7 @@ local function ack(entry)
 end
 
 local words = {}
-for i, entry in ipairs(ARGV) do
-  words[i] = ack(entry)
+for i = consumer and 2 or 1, #ARGV do
+  words[#words + 1] = ack(ARGV[i])
 end
 return words

@@ -253,7 +253,7 @@ class Executor:
 
     async def begin(self) -> None:
         async def send() -> str:
-            await self.fleet.broker.begin()
+            await self.fleet.broker.begin("t0", "s")
             return "ok"
 
         await self.step("begin", send)

@@ -7,7 +7,7 @@ import pytest
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.status import read_status
 from rolloutfleet.window import Pace, Reason
-from tests.fakes.broker import WORKER, Fleet
+from tests.fakes.broker import CONSUMER, WORKER, Fleet
 
 EACH = 2  # groups that the trainer trains on in one update
 
@@ -93,13 +93,26 @@ async def test_a_trainer_that_begins_answers_for_no_group_of_before(fleet: Fleet
     await paced(fleet)
     await train(fleet)  # and it dies before it publishes
     assert await room(fleet) == 0
-    await fleet.broker.begin()
+    await fleet.broker.begin(CONSUMER, "a")
     assert await room(fleet) == EACH
+
+
+async def test_what_an_earlier_life_of_a_trainer_acks_late_is_not_counted(fleet: Fleet):
+    await paced(fleet)
+    await fleet.broker.begin(CONSUMER, "first")
+    await fleet.finish(*await fleet.hold(EACH))
+    first, second = [entry.entry for entry in await fleet.take()]
+    await fleet.broker.begin(CONSUMER, "second")
+    await fleet.sleep()
+    assert await fleet.broker.ack([first], (CONSUMER, "first")) == ["ok"]
+    assert (await room(fleet), await fleet.is_woken()) == (1, True)
+    assert await fleet.broker.ack([second], (CONSUMER, "second")) == ["ok"]
+    assert await room(fleet) == 1
 
 
 async def test_updates_of_before_open_nothing_for_a_trainer_that_begins(fleet: Fleet):
     await fleet.do("HSET", fleet.key("state"), "updates", 500)
-    await fleet.broker.begin()
+    await fleet.broker.begin(CONSUMER, "a")
     await paced(fleet)
     assert await room(fleet) == EACH
 
@@ -198,7 +211,7 @@ async def test_what_opens_the_pace_wakes(fleet: Fleet, open_it: str):
         case "update":
             await fleet.count_update()
         case "begin":
-            await fleet.broker.begin()
+            await fleet.broker.begin(CONSUMER, "a")
         case "drop":
             await fleet.broker.drop(held.token, "dull")
         case "recycle":

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from tests.model.claims import Claimed
 from tests.model.guards import guard
 from tests.model.parts import settings, tokens_of, worker_of
-from tests.model.state import ORPHAN, Entry
+from tests.model.state import ORPHAN, Entry, EntryName
 from tests.model.steps import Heard
 from tests.model.world import (
     Call,
@@ -283,7 +283,8 @@ def training(world: World, rank: int, trainer: Trainer, scope: Scope) -> Iterato
     bound = settings(world.broker).max_staleness
     if bound is not None and not trainer.has_begun:
         begun = trainer._replace(has_begun=True)
-        yield from call(world, f"{trainer.name} begins", Call("begin", ()), lets_go(rank, begun))
+        what = Call("begin", (trainer.name, trainer.life))
+        yield from call(world, f"{trainer.name} begins", what, lets_go(rank, begun))
         return
     if bound is not None and trainer.owes >= settings(world.broker).groups_per_update:
         paid = trainer._replace(owes=trainer.owes - settings(world.broker).groups_per_update)
@@ -293,20 +294,30 @@ def training(world: World, rank: int, trainer: Trainer, scope: Scope) -> Iterato
     for name in trainer.held:
         held = tuple(other for other in trainer.held if other != name)
         let_go = trainer._replace(held=held)
-        trained = let_go if bound is None else let_go._replace(owes=let_go.owes + 1)
-        what = Call("ack", (name,))
-        yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, trained))
+        yield from acking(world, rank, let_go, name)
         what = Call("recycle", (name,))
         yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, let_go), event="recycle")
         what = Call("judge", (name, 1))
         yield from call(world, f"{trainer.name} {what}", what, lets_go(rank, let_go), event="judge")
     died = spend(world, "crash")
     if died is not None and (trainer.held or trainer.owes):
-        yield Move(f"{trainer.name} crashes", False, with_trainer(died, Trainer(trainer.name), at=rank))
+        life = trainer.life if bound is None else trainer.life + 1
+        yield Move(f"{trainer.name} crashes", False, with_trainer(died, Trainer(trainer.name, life=life), at=rank))
     left = spend(world, "leave") if rank else None
     if left is not None:
         gone = Trainer(trainer.name, is_gone=True)
         yield Move(f"{trainer.name} is gone for ever", False, with_trainer(left, gone, at=rank))
+
+
+def acking(world: World, rank: int, let_go: Trainer, name: EntryName) -> Iterator[Move]:
+    """It trained on the group whether or not it hears so, and will publish for it."""
+    if settings(world.broker).max_staleness is None:
+        what = Call("ack", (name,))
+    else:
+        what = Call("ack", (name, let_go.name, let_go.life))
+        let_go = let_go._replace(owes=let_go.owes + 1)
+        world = with_trainer(world, let_go._replace(held=(name, *let_go.held)), at=rank)
+    yield from call(world, f"{let_go.name} {what}", what, lets_go(rank, let_go))
 
 
 def lets_go(rank: int, trainer: Trainer) -> Answered:

@@ -47,6 +47,7 @@ GUARDS = {
     "recycle.entry": "recycle acts only if its XDEL removed the entry",
     "recycle.born": "recycle gives a new born",
     "recycle.limit": "recycle only max_recycles times",
+    "ack.session": "ack counts nothing as trained that an earlier life of the trainer sent",
     "begin.books": "a trainer that begins answers for no group of before",
     "judge.entry": "judge acts only on an entry that is in the stream",
     "cancel.owner": "cancel by the owner only",

@@ -93,6 +93,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ALONE._replace(events=events(recycle=1), exempt=frozenset({"I7 samples stay"})),
     ),
     Mutation("recycle.limit", "I10 bounds", ALONE._replace(events=events(recycle=2))),
+    Mutation("ack.session", UNREACHABLE, Scope((1, 1), PACED, workers=1, events=events(crash=1, lose=1))),
     Mutation("judge.entry", "I4 one place", Scope(
         (1,), RECYCLES._replace(max_recycles=2), events=events(judge=2, lose=1), faults=3
     )),

@@ -160,6 +160,8 @@ class Broker(NamedTuple):
     updates: int = 0
     trained: int = 0
     """Both since the books of `pace` were opened; 0 in a run whose staleness has no bound."""
+    lives: Map[str, int] = Map()
+    """Consumer -> its life that began last, where somebody says it."""
 
     def entry(self, name: EntryName) -> Entry | None:
         return next((entry for entry in self.completed if entry.name == name), None)

@@ -216,12 +216,14 @@ def take(
     return broker._replace(completed=completed), tuple(entry._replace(who=consumer) for entry in chosen)
 
 
-def ack(broker: Broker, name: EntryName) -> tuple[Broker, str]:
-    """The group is done: `ok`, or `gone` if the entry isn't there any more."""
+def ack(broker: Broker, name: EntryName, who: str = "", life: int = 0) -> tuple[Broker, str]:
+    """The group is done: `ok`, or `gone` if the entry isn't there any more. An earlier life's is not counted."""
     entry = broker.entry(name)
     if guard("ack.entry", entry is None) or not broker.groups.has(name[0]):
         return broker, "gone"
-    return parts.end(count_trained(without_entry(broker, name)), name[0]), "ok"
+    if not guard("ack.session", who != "" and broker.lives.get(who) != life):
+        broker = count_trained(broker)
+    return parts.end(without_entry(broker, name), name[0]), "ok"
 
 
 def count_trained(broker: Broker) -> Broker:
@@ -229,8 +231,10 @@ def count_trained(broker: Broker) -> Broker:
     return broker._replace(trained=broker.trained + 1) if is_paced else broker
 
 
-def begin(broker: Broker) -> tuple[Broker, str]:
+def begin(broker: Broker, who: str = "", life: int = 0) -> tuple[Broker, str]:
     """A trainer begins to take: the books are opened anew."""
+    if who:
+        broker = broker._replace(lives=broker.lives.set(who, life))
     return (broker._replace(updates=0, trained=0) if guard("begin.books") else broker), "ok"
 
 
@@ -410,6 +414,8 @@ def wakes(broker: Broker, step: str, arguments: tuple[object, ...]) -> bool:
     if step == "put":
         return broker.config is not None and broker.config.refill == "sample"
     if step == "ack":
-        name = arguments[0]
+        name, *session = arguments
+        if session and broker.lives.get(str(session[0])) != session[1]:
+            return True  # it was under way for `pace`, and is not trained
         return any(entry.name == name and entry.who in (None, ORPHAN) for entry in broker.completed)
     return step in WAKES

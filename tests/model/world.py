@@ -55,6 +55,7 @@ class Trainer(NamedTuple):
     held: tuple[EntryName, ...] = ()
     is_gone: bool = False
     has_begun: bool = False
+    life: int = 0
     owes: int = 0
     """Groups that it trained on since it published; like has_begun only where staleness has a bound."""
 
