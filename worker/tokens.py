@@ -6,6 +6,7 @@ context; text goes to the engine as it is. transformers is imported only where a
 
 import asyncio
 import hashlib
+import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -86,10 +87,10 @@ class Tokenizer:
     def _load(self) -> Any:
         if self._loaded is None:
             os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch: none is needed
-            from transformers import AutoTokenizer  # takes seconds: only where chat messages or fingerprints come
-
-            tokenizer: Any = AutoTokenizer
-            self._loaded = tokenizer.from_pretrained(self.path)
+            # Takes seconds, so only where chat messages or fingerprints come. By name: a type checker that follows
+            # the import reads the whole library for half of its time.
+            transformers: Any = importlib.import_module("transformers")
+            self._loaded = transformers.AutoTokenizer.from_pretrained(self.path)
         return self._loaded
 
     def _render(self, messages: list[Json], tools: Sequence[Json] | None) -> list[int]:
