@@ -4,10 +4,10 @@ Invariants: an unknown number is null, never 0; times are seconds (`_seconds`) o
 unless the name says samples or slots. Fields are only added: the page, dashboards and other programs build on them.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from api.fleet_models import FleetView
+from api.model import Model, said
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.stuck import Cause
 from rolloutfleet.window import Reason, Refill
@@ -15,17 +15,6 @@ from rolloutfleet.window import Reason, Refill
 type GroupState = Literal["queued", "again", "active", "waiting", "taken"]
 type Place = Literal["queued", "again", "active", "waiting", "taken", "over", "dead"]
 type RedisWord = Literal["ok", "away", "starting"]
-
-
-def said(text: str, example: Any = None) -> Any:
-    """Describes a field, with an example of it for the OpenAPI page."""
-    return Field(description=text, examples=None if example is None else [example])
-
-
-class Model(BaseModel):
-    """What all replies share."""
-
-    model_config = ConfigDict(frozen=True)
 
 
 # The run: what holds it back
@@ -167,6 +156,10 @@ class Worker(Model):
     engine: Annotated[str | None, said("Address of its engine.", "http://127.0.0.1:30000")]
     heartbeat_seconds: Annotated[float, said("Age of its last heartbeat.", 3.2)]
     lease_seconds: Annotated[float, said("Time left until it counts as gone.", 56.8)]
+    pod_name: Annotated[str | None, said("Name of its pod in the cluster.", "rollouts-worker-7f9c-x2x4v")] = None
+    node: Annotated[str | None, said("The node that it runs on.", "gpu-7")] = None
+    pod_reason: Annotated[str | None, said("What is to be said of its pod; null: no operator says.", "ready")] = None
+    advice: Annotated[str, said("What to do about its pod; empty: nothing, or no operator says.", "")] = ""
 
 
 class TrainerView(Model):
@@ -223,6 +216,7 @@ class RunStatus(Model):
     rates: Rates
     slots: Slots
     workers: Annotated[list[Worker], said("Live workers, by name.")]
+    fleets: Annotated[tuple[FleetView, ...], said("Fleets in clusters that serve it; empty: no operator reports.")] = ()
     trainers: Annotated[list[TrainerView], said("Consumers, by name; at most 256.")]
     staleness: Annotated[Staleness | None, said("null: no weight version was published.")]
     judged: Annotated[

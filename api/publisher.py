@@ -121,7 +121,8 @@ class Publisher:
     def _view(self, book: RunBook, now: float) -> RunStatus | None:
         """A run whose keys hold nonsense must not take the others from the page."""
         try:
-            return run_view(book, book.look, now, self._settings) if book.look else None
+            fleets = self._sampler.reports.views(book.broker.keys.run, now)
+            return run_view(book, book.look, now, self._settings, fleets) if book.look else None
         except UNREADABLE as error:
             book.problem = f"the keys of the run can't be shown: {error}"
             return None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from redis.exceptions import RedisError
 
 from api.discovery import Discovery
+from api.fleets import Reports, look_at_fleets
 from api.look import Look, Memory, oldest_lease, read_look
 from rolloutfleet.broker import Broker
 from rolloutfleet.errors import BrokerUnavailable
@@ -56,6 +57,7 @@ class Sampler:
     def __init__(self, client: Client, stuck_seconds: float) -> None:
         self.books: dict[str, RunBook] = {}
         self.server: Server | None = None
+        self.reports = Reports()
         self.answered_at: float | None = None  # monotonic seconds
         self.failure: str | None = None  # of the last look; None: it was answered
         self.took = 0.0  # seconds until the last look was answered
@@ -112,6 +114,7 @@ class Sampler:
             for run in await self._discovery.step():
                 self._open(run)
             await self._look_at_runs()
+            await self._look_at_fleets()
             await self._look_at_server()
         except _FAILURES as error:
             self._failed(error)
@@ -154,6 +157,12 @@ class Sampler:
             book.held, book.held_at = None, float("-inf")
         elif book.at - book.held_at >= _HELD_SECONDS:
             book.held, book.held_at = await oldest_lease(book.broker, look.status.now_ms), book.at
+
+    async def _look_at_fleets(self) -> None:
+        """All at once: a fleet without workers is found by its run only in its report."""
+        book = next(iter(self.books.values()), None)
+        if book is not None:
+            self.reports = await look_at_fleets(book.broker.calls, time.monotonic())
 
     async def _look_at_server(self) -> None:
         if time.monotonic() - self._server_at >= _SERVER_SECONDS:

@@ -4,11 +4,12 @@ Invariant: what is not known becomes null; no number is made up for a process th
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from api.advice import advice
 from api.estimates import with_refill_sample
+from api.fleet_models import FleetView, PodView
 from api.look import Look
 from api.models import (
     Gate,
@@ -42,9 +43,12 @@ SLACK = (Reason.COMPLETED_FULL, Reason.PACE, Reason.NO_PROMPTS)
 MINUTE, FIVE_MINUTES, FIFTEEN_MINUTES, HOUR = 60.0, 300.0, 900.0, 3600.0
 
 
-def run_view(book: RunBook, look: Look, now: float, settings: ApiSettings) -> RunStatus:
+def run_view(
+    book: RunBook, look: Look, now: float, settings: ApiSettings, fleets: Sequence[FleetView] = ()
+) -> RunStatus:
     """All about a run at `now` (monotonic seconds)."""
     status, history = look.status, book.history
+    pods = {pod.uid: pod for fleet in fleets for pod in fleet.pods}
     verdict = verdict_of(book, look, settings.stuck_seconds)
     slots = slots_view(status, history)
     return RunStatus(
@@ -57,7 +61,8 @@ def run_view(book: RunBook, look: Look, now: float, settings: ApiSettings) -> Ru
         queues=queues_view(look),
         rates=rates_view(history),
         slots=slots,
-        workers=[worker_view(worker, status) for worker in sorted(status.workers, key=lambda one: one.name)],
+        workers=[worker_view(worker, status, pods) for worker in sorted(status.workers, key=lambda one: one.name)],
+        fleets=tuple(fleets),
         trainers=[
             TrainerView(
                 consumer=one.name,
@@ -190,8 +195,10 @@ def slots_view(status: Status, history: History) -> Slots:
     )
 
 
-def worker_view(worker: WorkerStatus, status: Status) -> Worker:
+def worker_view(worker: WorkerStatus, status: Status, pods: Mapping[str, PodView]) -> Worker:
+    """`pods`: by uid, as the operators report them."""
     facts = worker.facts
+    pod = pods.get(worker.name.rsplit("/", 1)[0])
     return Worker(
         name=worker.name,
         pod=shown(facts.get("pod") or worker.name.rsplit("/", 1)[0]),
@@ -206,6 +213,10 @@ def worker_view(worker: WorkerStatus, status: Status) -> Worker:
         engine=_word(facts.get("engine")),
         heartbeat_seconds=max(0.0, status.config.lease_seconds - worker.lease_seconds),
         lease_seconds=worker.lease_seconds,
+        pod_name=_word(facts.get("pod_name")),
+        node=_word(facts.get("node")),
+        pod_reason=pod.reason if pod else None,
+        advice=pod.advice if pod else "",
     )
 
 

@@ -9,6 +9,7 @@ import { showFigures, showFlow, showRates } from "./flow.js";
 import { bytes, duration } from "./format.js";
 import { showGate, showShares, spoken } from "./gate.js";
 import { History } from "./history.js";
+import { showMorePods, showPods } from "./pods.js";
 import { title, tone, worst } from "./reasons.js";
 import { Since, Stream } from "./stream.js";
 import { showQueues, showTrainers } from "./tables.js";
@@ -77,10 +78,11 @@ function showRun(run) {
   showHistory(run);
   actions.show(run, reply.has_actions);
   showWorkers(run, filters, reply.has_actions ? (worker) => actions.drain(worker) : null);
+  showPods(run, arrived?.seconds ?? 0);
   showQueues(run);
   showTrainers(run);
   letters.show(run, reply.redis.state === "ok", reply.has_actions);
-  const twins = { run: "", workers: "/workers", history: "/history", dead: "/dead", trainers: "" };
+  const twins = { run: "", workers: "/workers", pods: "/pods", history: "/history", dead: "/dead", trainers: "" };
   for (const [name, rest] of Object.entries(twins)) byId(`${name}-json`).href = address.endpoint(run.name, rest);
 }
 
@@ -169,6 +171,10 @@ byId("filter-state").addEventListener("change", (event) => change({ state: event
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("workers-more").addEventListener("click", () => {
   showMoreWorkers();
+  show();
+});
+byId("pods-more").addEventListener("click", () => {
+  showMorePods();
   show();
 });
 byId("find").addEventListener("submit", (event) => {

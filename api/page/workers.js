@@ -42,7 +42,7 @@ function passes(worker, { state, q }) {
   if (state === "look" && !needsLook(worker)) return false;
   if (state && state !== "look" && stateOf(worker)[0] !== state) return false;
   if (!q) return true;
-  const text = [worker.name, worker.host, worker.engine, worker.reason, worker.state].join(" ").toLowerCase();
+  const text = [worker.name, worker.pod_name, worker.node, worker.host, worker.engine, worker.reason, worker.state].join(" ").toLowerCase();
   return text.includes(q.toLowerCase());
 }
 
@@ -55,6 +55,8 @@ function showStates(workers, chosen) {
   sync(select, options, ([value]) => value, ([value, words]) => el("option", { value }, words));
   if (select.value !== chosen) select.value = chosen;
 }
+
+const podSays = ({ pod_reason: reason, advice }) => (advice ? `Its pod: ${reason.replaceAll("_", " ")}. To do: ${advice}` : "");
 
 function makeRow(act) {
   const cell = (attributes, ...children) => el("td", { role: "cell", ...attributes }, ...children);
@@ -76,12 +78,13 @@ function makeRow(act) {
 function updateRow(row, worker) {
   const [name, state, slots, held, weights, beat, action] = row.cells;
   setText(name.firstElementChild, worker.name);
-  setText(name.lastElementChild, [worker.host !== worker.pod && worker.host, worker.engine].filter(Boolean).join(" · "));
+  const place = worker.pod_name ?? (worker.host !== worker.pod && worker.host);
+  setText(name.lastElementChild, [place, worker.node, worker.engine].filter(Boolean).join(" · "));
   const [word, tone] = stateOf(worker);
   const pill = state.firstElementChild;
   pill.className = `pill ${tone}`;
   setText(pill.lastElementChild, word);
-  setText(state.lastElementChild, worker.reason);
+  setText(state.lastElementChild, [worker.reason, podSays(worker)].filter(Boolean).join(". "));
   const busy = worker.busy;
   setText(slots.firstElementChild, `${busy === null ? "unknown" : count(busy)} of ${count(worker.slots)}`);
   slots.firstElementChild.classList.toggle("unknown", busy === null);

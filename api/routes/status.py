@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from api.columns import columns
+from api.fleet_models import PodsReply
 from api.models import History, RunReply, StatusReply, WorkersReply
 from api.refusals import responses
 from api.service import RunName, ServiceOf
@@ -42,6 +43,13 @@ async def workers(service: ServiceOf, run: RunName) -> WorkersReply:
     """The live workers of a run."""
     found = await service.run(run)
     return WorkersReply(run=run, age_seconds=found.age_seconds, workers=found.workers)
+
+
+@router.get("/status/{run}/pods", responses=responses(404, 422, 503))
+async def pods(service: ServiceOf, run: RunName) -> PodsReply:
+    """The pods of the fleets that serve a run, as their operators report them: also those without a worker."""
+    found = await service.run(run)
+    return PodsReply(run=run, has_operator=bool(found.fleets), fleets=found.fleets)
 
 
 @router.get("/status/{run}/history", responses=responses(404, 422, 503))

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from api.fleet_models import FleetView
 from api.models import (
     Gate,
     History,
@@ -119,6 +120,40 @@ def run_status(name: str = "math", **changes: Any) -> RunStatus:
         "config": RunConfig(),
     }
     return RunStatus.model_validate({**known, **changes})
+
+
+def fleet(**changes: Any) -> FleetView:
+    """A fleet of two pods, one of which finds no node."""
+    waits = {
+        "name": "rollouts-worker-1",
+        "uid": "u-1",
+        "fleet": "ml/rollouts",
+        "pool": "rollouts-worker",
+        "node": None,
+        "phase": "Pending",
+        "is_ready": False,
+        "reason": "needs_gpu",
+        "sentence": "it needs a GPU that no node has free",
+        "advice": "add GPU nodes",
+        "restarts": 0,
+        "since_seconds": 42.0,
+    }
+    works = {"name": "rollouts-worker-0", "uid": "u-0", "node": "gpu-7", "phase": "Running", "is_ready": True}
+    works |= {"reason": "ready", "sentence": "it works", "advice": ""}
+    known = {
+        "fleet": "ml/rollouts",
+        "age_seconds": 1.2,
+        "is_old": False,
+        "operator": "operator-0",
+        "owner": "fixed",
+        "sentence": "fixed, rollouts-worker: 2",
+        "problem": "",
+        "pools": [
+            {"name": "rollouts-worker", "replicas": 2, "ready": 1, "wanted": 2, "problem": "", "advice": ""},
+        ],
+        "pods": [waits, waits | works],
+    }
+    return FleetView.model_validate({**known, **changes})
 
 
 def workers() -> list[Worker]:

@@ -214,6 +214,7 @@ async def test_every_table_has_its_twin_as_data(service: FakeService, open_tab: 
     assert set(links) >= {
         "status/math",
         "status/math/workers",
+        "status/math/pods",
         "status/math/history",
         "status/math/dead",
         "status/math/groups?state=queued",
