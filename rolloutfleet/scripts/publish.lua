@@ -1,5 +1,5 @@
 -- publish: new weights are there: they get the run's next version, and every worker is to load them.
--- with: keys clock wake
+-- with: keys clock wake pace
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -29,6 +29,5 @@ redis.call('HSET', policy, 'label', label, 'path', path, 'mode', mode, 'at_once'
 -- Where the last weights lie, for whoever deletes those that nobody needs.
 redis.call('HSET', policy, 'path:' .. version, path)
 redis.call('HDEL', policy, 'path:' .. version - 64)
-redis.call('HINCRBY', state, 'updates', 1)
-wake_one()
+count_update(read(config))
 return version

@@ -142,19 +142,12 @@ class Fleet:
         await self.broker.ack([entry.entry for entry in entries])
         return [entry.id for entry in entries]
 
-    async def count_update(self) -> None:
-        """What publishing a weight version does to the books of `pace`."""
-        await self.eval_pace("count_update(read(config))")
-
     async def pace_left(self) -> int:
         """Groups that may be claimed before the next update, as the script sees it."""
-        under_way = "redis.call('ZCARD', leases) + redis.call('XLEN', completed)"
-        return await self.eval_pace(f"return pace_left(read(config), {under_way})")
-
-    async def eval_pace(self, text: str) -> Any:
         parts = "\n".join(lua.source(f"parts/{part}.lua") for part in ("keys", "wake", "pace"))
+        under_way = "redis.call('ZCARD', leases) + redis.call('XLEN', completed)"
         keys = self.broker.keys.all()
-        return await self.do("EVAL", f"{parts}\n{text}", len(keys), *keys)
+        return await self.do("EVAL", f"{parts}\nreturn pace_left(read(config), {under_way})", len(keys), *keys)
 
     # Time
 

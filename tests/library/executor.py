@@ -113,7 +113,7 @@ class Executor:
         await self.step("configure", lambda: self.set_config(config), config)
 
     async def set_config(self, config: Config) -> str:
-        await self.fleet.do("HSET", self.fleet.key("policy"), "version", PUBLISHED)
+        await self.fleet.do("HSETNX", self.fleet.key("policy"), "version", PUBLISHED)
         await self.fleet.configure(
             sample_concurrency="auto" if config.sample_concurrency is None else config.sample_concurrency,
             n=config.n, refill=config.refill, overcommit=config.overcommit or "auto", open_cap=config.open_cap,
@@ -194,7 +194,11 @@ class Executor:
         await self.step("drop", lambda: self.fleet.broker.drop(token, "dull"), token)
 
     async def cancel(self, token: str, behind: int) -> None:
-        await self.step("cancel", lambda: self.fleet.broker.cancel(token, PUBLISHED - behind), token, behind)
+        async def send() -> str:
+            published = int(await self.fleet.do("HGET", self.fleet.key("policy"), "version"))
+            return await self.fleet.broker.cancel(token, published - behind)
+
+        await self.step("cancel", send, token, behind)
 
     async def reap(self, most: int) -> None:
         reaped = self.by_server_id(self.model.expired())[:most]
@@ -260,7 +264,7 @@ class Executor:
 
     async def update(self) -> None:
         async def send() -> str:
-            await self.fleet.count_update()
+            await self.fleet.publish()
             return "ok"
 
         await self.step("update", send)

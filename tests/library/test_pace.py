@@ -53,7 +53,7 @@ async def test_a_group_keeps_its_place_until_an_update(fleet: Fleet, how: str):
 async def test_an_update_gives_one_update_s_groups_room(fleet: Fleet):
     await paced(fleet)
     await train(fleet)
-    await fleet.count_update()
+    await fleet.publish()
     assert len((await fleet.claim(64)).grants) == EACH
 
 
@@ -62,14 +62,14 @@ async def test_weights_that_are_published_before_the_groups_are_acked_give_the_s
     for _ in range(3):
         await fleet.finish(*await fleet.hold(EACH))
         entries = await fleet.take()
-        await fleet.count_update()
+        await fleet.publish()
         await fleet.broker.ack([entry.entry for entry in entries])
         assert await room(fleet) == EACH
 
 
 async def test_the_first_weights_open_nothing(fleet: Fleet):
     await paced(fleet)
-    await fleet.count_update()
+    await fleet.publish()
     assert await room(fleet) == EACH
 
 
@@ -77,7 +77,7 @@ async def test_an_update_with_fewer_groups_opens_no_more_than_it_answers_for(fle
     await paced(fleet, 1)
     for _ in range(4):
         await train(fleet, groups=1)
-        await fleet.count_update()
+        await fleet.publish()
     assert await room(fleet) == 2 * EACH
 
 
@@ -85,7 +85,7 @@ async def test_groups_that_no_update_answers_for_do_not_close_the_gate_for_good(
     await paced(fleet, 2)
     for _ in range(3):
         await train(fleet, groups=EACH)
-    await fleet.count_update()
+    await fleet.publish()
     assert await room(fleet) == 2 * EACH
 
 
@@ -209,7 +209,7 @@ async def test_what_opens_the_pace_wakes(fleet: Fleet, open_it: str):
 
     match open_it:
         case "update":
-            await fleet.count_update()
+            await fleet.publish()
         case "begin":
             await fleet.broker.begin(CONSUMER, "a")
         case "drop":
@@ -258,6 +258,6 @@ async def test_the_books_after_an_update(fleet: Fleet, pace: Pace, taken: int, a
     for _ in range(taken):
         await fleet.do("XADD", fleet.key("completed"), "*", "id", "done", "born", "1")
     await fleet.take()
-    await fleet.count_update()
+    await fleet.publish()
     window = (await read_status(fleet.broker)).window
     assert window.pace == found
