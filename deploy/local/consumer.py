@@ -9,7 +9,9 @@ import json
 import time
 from collections.abc import Iterable, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import batched
+from pathlib import Path
 from typing import IO
 
 from deploy.local.seen import Seen
@@ -22,12 +24,19 @@ _SUBMIT = 500
 _LOOK_SECONDS = 1.0  # how long a batch is waited for before it is asked whether groups were given up
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Groups and seconds of a step; `weights`: where each writes what it publishes, None: it publishes nothing."""
+
+    batch: int
+    seconds: float
+    weights: Path | None = None
+
+
 class Consumer:
     """`run` submits and consumes. `open_groups` are submitted, and not over yet; `over` counts those that are."""
 
-    def __init__(
-        self, trainer: Trainer, batch: int, train_seconds: float, output: IO[str] | None, stop: asyncio.Event
-    ) -> None:
+    def __init__(self, trainer: Trainer, steps: Steps, output: IO[str] | None, stop: asyncio.Event) -> None:
         self.seen = Seen()
         self.submitted = 0  # groups that the run had not finished before
         self.finished_before = 0
@@ -35,8 +44,8 @@ class Consumer:
         self.open_groups: set[str] = set()
         self._is_submitting = True
         self._trainer = trainer
-        self._batch = batch
-        self._train_seconds = train_seconds
+        self._steps = steps
+        self._version = 0  # of the weights that the engines begin with
         self._output = output
         self._stop = stop
         self._server_ahead = 0.0  # server time less ours, in seconds
@@ -68,10 +77,14 @@ class Consumer:
 
     async def _consume(self) -> None:
         while not self._stop.is_set() and (self._is_submitting or self.open_groups):
-            size = self._batch if self._is_submitting else min(self._batch, len(self.open_groups))
+            most = self._steps.batch
+            size = most if self._is_submitting else min(most, len(self.open_groups))
+            version = None if self._steps.weights is None else self._version
             try:
-                async with self._trainer.batch(size, timeout=_LOOK_SECONDS) as batch:
+                async with self._trainer.batch(size, version=version, timeout=_LOOK_SECONDS) as batch:
                     await self._train(batch)
+                if self._steps.weights is not None:
+                    await self._publish(self._steps.weights)
             except TimeoutError:
                 self._end((await find_lost(self._trainer.broker, self.open_groups)).keys())
 
@@ -82,8 +95,15 @@ class Consumer:
             if self._output is not None:
                 self._output.write(json.dumps(group.to_json(), ensure_ascii=False) + "\n")
         with suppress(TimeoutError):  # a step takes its time, but the end is not waited for
-            await asyncio.wait_for(self._stop.wait(), self._train_seconds)
+            await asyncio.wait_for(self._stop.wait(), self._steps.seconds)
         self.seen.end_step(self.server_ms())
+
+    async def _publish(self, weights: Path) -> None:
+        """Weights in name only: simulated engines load any folder."""
+        folder = weights / f"step-{len(self.seen.steps)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_text(f"step {len(self.seen.steps)}\n")
+        self._version = await self._trainer.publish_weights(folder, label=folder.name)
 
     def _end(self, ids: Set[str]) -> None:
         ended = self.open_groups & ids

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from deploy.local.broker import LocalBroker
-from deploy.local.consumer import Consumer
+from deploy.local.consumer import Consumer, Steps
 from deploy.local.fleet import Fleet, Killer
 from deploy.local.live import Live
 from deploy.local.prompts import PromptFile
@@ -90,10 +90,16 @@ class Job:
         config = self._settings.run_config(scored=self._files.prompts.label_key is not None)
         return Trainer.connect(url, self._run, config=config)
 
+    @property
+    def _weights(self) -> Path | None:
+        """Where what the steps publish lies; None: they publish nothing."""
+        return None if self._settings.max_staleness is None else self._files.logs / "weights"
+
     async def _work(self, broker: LocalBroker, trainer: Trainer) -> Summary:
         settings = self._settings
         before = await trainer.status()
-        consumer = Consumer(trainer, settings.batch, settings.train_seconds, self._files.output, self._stop)
+        steps = Steps(settings.batch, settings.train_seconds, self._weights)
+        consumer = Consumer(trainer, steps, self._files.output, self._stop)
         viewer = Broker(connect(broker.url, connections=2), self._run, _VIEW_RETRY_SECONDS)
         live = Live(self._screen, viewer, consumer, self._total, lambda: self._fleet.kills)
         try:

@@ -57,6 +57,10 @@ class LocalSettings(BaseModel):
         ),
     ] = "auto"
     batch: Annotated[int, Field(ge=1, description="groups that the trainer trains on at once")] = 32
+    max_staleness: Annotated[
+        int | None,
+        Field(ge=0, description="publish weights after each step, and bound how many versions a group may be behind"),
+    ] = None
     train_seconds: Annotated[Seconds, Field(description="how long a step of the trainer takes")] = 0.5
 
     engines: Annotated[int, Field(ge=1, le=MAX_ENGINES, description="simulated engines to start")] = 2
@@ -136,6 +140,8 @@ class LocalSettings(BaseModel):
             raise ValueError(
                 f"--workers: {self.worker_count} share {engines * self.slots} slots: give fewer, or --slots"
             )
+        if self.engine and self.max_staleness is not None:
+            raise ValueError("--max-staleness: this trainer has no weights for real engines: leave out --engine")
         if self.engine and self.faults:
             raise ValueError("faults are the simulated engines': leave them out, or leave out --engine")
         self.run_config()
@@ -172,6 +178,8 @@ class LocalSettings(BaseModel):
             sample_concurrency=self.sample_concurrency,
             n=self.n,
             refill=self.refill,
+            max_staleness="off" if self.max_staleness is None else self.max_staleness,
+            groups_per_update=self.batch,
             overcommit="auto" if self.overcommit == "auto" else round(self.overcommit * 1000),
             reward="worker" if scored else "trainer",
         )

@@ -124,6 +124,12 @@ def test_plain_lines_tell_progress_and_the_table_ends_it(finished: tuple[dict[st
     assert "\x1b" not in out
 
 
+def test_a_trainer_that_bears_no_staleness_is_given_none(tmp_path: Path) -> None:
+    summary, _ = run(tmp_path, "--groups", "20", "--max-staleness", "0", "--no-api")
+    assert (summary["completed"], summary["lost"], summary["staleness"]["max"]) == (20, 0, 0)
+    assert "pace" in summary["seconds_behind"]
+
+
 def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
     options = ("--groups", "40", "--speed", "200", "--sigma", "0.3", "--kill-every", "3", "--workers", "3")
     summary, out = run(tmp_path, *options)

@@ -33,6 +33,8 @@ def test_a_wrong_address_is_refused_without_its_password(capsys: pytest.CaptureF
         ("--refill both", "--refill: must be 'group' or 'sample'"),
         ("--engine foo", "--engine: must be an address like http://"),
         ("--engine http://h:1 --error-rate 0.1", "leave out --engine"),
+        ("--engine http://h:1 --max-staleness 1", "--max-staleness: this trainer has no weights for real engines"),
+        ("--max-staleness -1", "--max-staleness: must be greater than or equal to 0"),
         ("--workers 1", "--workers: 1 can't reach 2 engines: give 2"),
         ("--workers 9 --slots 4", "--workers: 9 share 8 slots"),
         ("--run a/b", "--run: must be letters"),
