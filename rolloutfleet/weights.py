@@ -59,6 +59,8 @@ def seal(folder: str | Path) -> str:
     files = _hashes(root)
     if not files:
         raise WrongWeights(f"{root} is empty: write the weights before they are published")
+    for path in root.rglob("*.safetensors"):
+        _check_tensors(path)
     text = json.dumps({"v": FORMAT, "files": files}, indent=1, sort_keys=True).encode()
     aside = root / f".{MANIFEST}.{uuid.uuid4().hex}"
     with aside.open("wb") as file:
@@ -66,6 +68,19 @@ def seal(folder: str | Path) -> str:
         os.fsync(file.fileno())
     aside.rename(root / MANIFEST)
     return hashlib.sha256(text).hexdigest()
+
+
+def _check_tensors(path: Path) -> None:
+    """A file that is cut off would end every engine that reads it. Errors: WrongWeights."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            data = file.tell() + max((entry["data_offsets"][1] for name, entry in header.items() if name[0] != "_"))
+        is_whole = data == path.stat().st_size
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError):
+        is_whole = False
+    if not is_whole:
+        raise WrongWeights(f"{path} is no whole safetensors file: write the weights again, in a new folder")
 
 
 def _sealed_before(root: Path) -> str:

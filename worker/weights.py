@@ -216,7 +216,11 @@ class Weights:
             await self._gate.idle.wait()
         self._is_paused = True
         await engine.pause("abort" if policy.mode == "abort" else "retract")
-        await engine.load_weights(policy.path, policy.version, self._settings.weights_seconds)
+        try:
+            await engine.load_weights(policy.path, policy.version, self._settings.weights_seconds)
+        except EngineUnavailable as error:
+            # Files that can't be read end the real engine: another worker's turn at them would end the next one.
+            raise EngineRejected(f"the engine did not survive it, or took too long: {error}") from error
         serving = await engine.serving()
         if not _is_served(policy, serving):
             raise EngineRejected(f"after the update it serves version {serving.version!r} from {serving.path!r}")

@@ -123,7 +123,7 @@ async def test_weights_that_the_engine_can_t_read_leave_the_worker_out_until_goo
     fleet: Fleet, clients: list[Client], tmp_path: Path
 ) -> None:
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "model.safetensors").write_bytes(b"no tensors")
+    (tmp_path / "bad" / "config.json").write_text("{}")
     async with trainer_of(fleet) as trainer:
         await trainer.publish_weights(tmp_path / "bad")
         async with fleet.worker(engine_url=URLS[0], reward=""):

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from rolloutfleet.broker import Beat
 from rolloutfleet.errors import ProtocolMismatch, WrongWeights
@@ -13,7 +15,7 @@ from tests.fakes.broker import WORKER, Fleet
 
 def written(folder: Path, text: str = "weights") -> Path:
     (folder / "inner").mkdir(parents=True)
-    (folder / "model.safetensors").write_text(text)
+    (folder / "model.bin").write_text(text)
     (folder / "inner" / "config.json").write_text("{}")
     return folder
 
@@ -33,7 +35,7 @@ def test_equal_weights_have_equal_hashes_and_others_have_others(tmp_path: Path):
 def test_nothing_is_left_aside_by_sealing(tmp_path: Path):
     folder = written(tmp_path / "w")
     seal(folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["inner", "model.safetensors", MANIFEST]
+    assert sorted(path.name for path in folder.iterdir()) == ["inner", "model.bin", MANIFEST]
 
 
 def test_sealed_again_they_are_the_same(tmp_path: Path):
@@ -45,11 +47,11 @@ type Harm = Callable[[Path], None]
 
 
 def change_a_byte(folder: Path) -> None:
-    (folder / "model.safetensors").write_text("weightz")
+    (folder / "model.bin").write_text("weightz")
 
 
 def lengthen(folder: Path) -> None:
-    (folder / "model.safetensors").write_text("weights, more")
+    (folder / "model.bin").write_text("weights, more")
 
 
 def remove(folder: Path) -> None:
@@ -57,7 +59,7 @@ def remove(folder: Path) -> None:
 
 
 def add(folder: Path) -> None:
-    (folder / "more.safetensors").write_text("more")
+    (folder / "more.bin").write_text("more")
 
 
 @pytest.mark.parametrize("harm", [change_a_byte, lengthen, remove, add])
@@ -82,7 +84,7 @@ def test_a_reader_that_reads_all_sees_a_changed_byte(tmp_path: Path):
     folder = written(tmp_path / "w")
     manifest = seal(folder)
     change_a_byte(folder)
-    with pytest.raises(WrongWeights, match=r"model\.safetensors was changed"):
+    with pytest.raises(WrongWeights, match=r"model\.bin was changed"):
         check(folder, manifest, with_hashes=True)
 
 
@@ -91,6 +93,20 @@ def test_a_reader_refuses_other_weights(tmp_path: Path):
     seal(ours)
     with pytest.raises(WrongWeights, match="other weights than were published"):
         check(ours, seal(theirs))
+
+
+def test_weights_that_are_cut_off_are_not_published(tmp_path: Path):
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    save_file({"a": np.zeros(100, np.float32), "b": np.ones(3, np.float32)}, whole / "model.safetensors")
+    seal(whole)
+    data = (whole / "model.safetensors").read_bytes()
+    for cut in (0, 5, 50, len(data) - 1):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(data[:cut])
+        with pytest.raises(WrongWeights, match="no whole safetensors file"):
+            seal(folder)
 
 
 def test_hidden_files_are_not_the_weights(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 
 from rolloutfleet.policy import Publication
 from rolloutfleet.weights import seal
-from tests.fakes.engine import FakeEngine, Json, Script, never, said
+from tests.fakes.engine import FakeEngine, Json, Reply, Script, never, said
 from tests.worker.fleet import Fleet, until
 
 QUICK = 0.05
@@ -167,6 +167,15 @@ async def test_an_update_that_is_not_certain_leaves_the_worker_out_and_a_good_on
         assert await versions(fleet) == ["[3, 3]"]
     assert sent == 0
     assert engine.calls[-1] == "continue"
+
+
+async def test_weights_that_end_the_engine_are_not_loaded_into_the_next_one(fleet: Fleet, engine: FakeEngine) -> None:
+    await fleet.configure(n=1)
+    engine.load = lambda _: Reply(close=True)
+    await publish(fleet, "/w/1", at_once=1)
+    async with fleet.worker():
+        await until(lambda: fleet.facts("did not survive it"))
+        assert await fleet.broker.update("begin", "other/1", 1, "other engine") == "wait"
 
 
 async def test_what_is_held_is_given_back_when_the_engine_s_weights_are_in_doubt(
