@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-CONFIG = "config.json"
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 
 
 def read_vocab_size(model_path: str) -> int | None:
@@ -19,14 +19,24 @@ def read_vocab_size(model_path: str) -> int | None:
     return size if isinstance(size, int) and size > 0 else None
 
 
-def _find(model_path: str) -> Path | None:
-    local = Path(model_path) / CONFIG
+def read_end_ids(model_path: str) -> list[int]:
+    """The ids that end an answer, in order: of the model's generation config, else of its config; none: not known."""
+    for name in (GENERATION_CONFIG, CONFIG):
+        found = _read(_find(model_path, name)).get("eos_token_id")
+        ids = cast(list[Any], found) if isinstance(found, list) else [found]
+        if ids and all(type(one) is int for one in ids):
+            return sorted(cast(list[int], ids))
+    return []
+
+
+def _find(model_path: str, name: str = CONFIG) -> Path | None:
+    local = Path(model_path) / name
     if local.is_file():
         return local
     from huggingface_hub import try_to_load_from_cache  # comes with transformers; slow to import, and rarely needed
 
     try:
-        cached = try_to_load_from_cache(model_path, CONFIG)
+        cached = try_to_load_from_cache(model_path, name)
     except ValueError:  # no name of a model
         return None
     return Path(cached) if isinstance(cached, str) else None

@@ -16,6 +16,7 @@ from typing import Any
 
 from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import PromptGroup
+from worker.model import read_end_ids
 
 type Json = Mapping[str, Any]
 
@@ -78,7 +79,7 @@ class Tokenizer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, text)
 
     async def fingerprint(self) -> str:
-        """16 hex digits of the vocabulary and the template. Errors: OSError, ValueError where there is no tokenizer."""
+        """16 hex digits of vocabulary, its size, template and end ids. Errors: OSError, ValueError without one."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._fingerprint)
 
     def close(self) -> None:
@@ -114,7 +115,9 @@ class Tokenizer:
         template: Any = getattr(tokenizer, "chat_template", None)
         backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         vocabulary = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
-        return hashlib.sha256(json.dumps([vocabulary, template], sort_keys=True).encode()).hexdigest()[:16]
+        ends = [tokenizer.eos_token_id, *read_end_ids(self.path)]
+        told = json.dumps([vocabulary, template, len(tokenizer), ends], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 class Prompts:

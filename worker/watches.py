@@ -98,6 +98,7 @@ class Watches:
         except (OSError, ValueError) as error:
             self._parts.fitness.begin("fingerprint", f"no tokenizer at {tokenizer.path!r}: set tokenizer ({error})")
             return
+        self._parts.proof["fingerprint"] = self._fingerprint
         ours, theirs = self._fingerprint, config.fingerprint
         differ = f"tokenizer and template have fingerprint {ours}, the run has {theirs}"
         self._parts.fitness.set("fingerprint", "" if ours == theirs else differ)

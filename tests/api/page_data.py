@@ -112,6 +112,7 @@ def run_status(name: str = "math", **changes: Any) -> RunStatus:
         ],
         "staleness": Staleness(groups=200, unknown=0, histogram={0: 150, 1: 50}, mean=0.25),
         "judged": {"trained": {"0": 700, "2": 12}, "recycled": {"5": 3}, "dropped": {}},
+        "losses": {"causes": {"timeout": 12}, "deciles": [0, 0, 0, 0, 0, 0, 0, 0, 1, 11], "is_biased": True},
         "weight_version": 7,
         "weight_label": "step 8",
         "eta_seconds": 480.0,

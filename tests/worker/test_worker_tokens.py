@@ -10,6 +10,7 @@ from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import PromptGroup
 from tests.fakes.engine import FakeEngine
 from tests.worker.fleet import Fleet, until
+from worker.model import read_end_ids
 from worker.tokens import Limits, Prompts, Sampling, Tokenizer, check_ids, fit
 
 TEMPLATE = (
@@ -105,6 +106,20 @@ async def test_a_worker_with_another_fingerprint_than_the_runs_does_not_claim(
         await until(lambda: fleet.facts('"fingerprint"'))
         claimed = await fleet.stat("claimed")
         await fleet.configure(fingerprint=ours)
-        await fleet.completed(1)
-    assert claimed == 0
+        (entry,) = await fleet.completed(1)
+    assert (claimed, entry.fields["fingerprint"]) == (0, ours.encode())
     assert engine.requests[0]["input_ids"] == [1, 3, 2]
+
+
+async def test_the_fingerprint_tells_end_ids_apart(tokenizer_path: str) -> None:
+    before = await Tokenizer(tokenizer_path).fingerprint()
+    (Path(tokenizer_path) / "generation_config.json").write_text('{"eos_token_id": [6, 5]}')
+    assert await Tokenizer(tokenizer_path).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    ("said", "ids"), [('{"eos_token_id": [6, 5]}', [5, 6]), ('{"eos_token_id": 4}', [4]), ("{}", []), ("[]", [])]
+)
+def test_end_ids_are_those_of_the_models_generation_config(tmp_path: Path, said: str, ids: list[int]) -> None:
+    (tmp_path / "generation_config.json").write_text(said)
+    assert read_end_ids(str(tmp_path)) == ids
