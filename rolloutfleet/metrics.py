@@ -62,6 +62,8 @@ class WorkerMetrics:
         self.samples_again = counter("samples_made_again", "Samples whose index was stored already, by another holder.")
         self.equal = counter("samples_equal", "Samples that say the same as another one of their group.")
         self.tokens = counter("tokens", "Tokens of the samples made.")
+        self.tokens_continued = counter("tokens_continued", "Tokens that an earlier holder made, and that were kept.")
+        self.rows_rewritten = counter("rows_rewritten", "Rows that ended since a custom generate rewrote the history.")
         self.groups = counter("groups", "Groups by how this worker's hold on them ended.", "outcome")
         self.claims = counter("claims", "Claims by the broker's answer.", "reason")
         self.retries = counter("retries", "Requests made again, by cause.", "cause")
@@ -191,6 +193,8 @@ class RunCounters:
         ("tokens", _of_run("tokens", "Tokens generated.")),
         ("updates_loaded", _of_run("updates_loaded", "Weight updates of engines that went well.")),
         ("updates_failed", _of_run("updates_failed", "Weight updates of engines that left their worker out.")),
+        ("tokens_continued", _of_run("tokens_continued", "Tokens of an earlier holder that were kept.")),
+        ("rows_rewritten", _of_run("rows_rewritten", "Rows that ended since the history was rewritten.")),
         ("retries", _of_run("retries", "Requests made again.")),
     )
     busy_seconds = _of_run("slot_busy_seconds", "Time that sample slots were busy.")

@@ -93,20 +93,28 @@ def check_answer(body: bytes, asked: Asked) -> Piece | Fault:
         return Fault("wrong_type", f"it can't be read: {type(error).__name__}")
 
 
+def read_unfinished(body: bytes, asked: Asked) -> Piece | None:
+    """What an event of a stream says of a sample that is not finished; None: nothing sound."""
+    try:
+        return _check(json.loads(body), asked, is_finished=False)
+    except (Unsound, ValueError, RecursionError):
+        return None
+
+
 def version_number(version: object) -> int:
     """A weight version as the engine says it; UNKNOWN_VERSION where it is no number."""
     text = str(version)
     return int(text) if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit() else UNKNOWN_VERSION
 
 
-def _check(answer: Any, asked: Asked) -> Piece:
+def _check(answer: Any, asked: Asked, is_finished: bool = True) -> Piece:
     if not isinstance(answer, dict):
         raise Unsound("wrong_type", f"not a JSON object but {type(answer).__name__}")
     fields = cast(dict[str, Any], answer)
     meta = _field(fields, "meta_info", dict)
     if _field(meta, "id", str) != asked.rid:
         raise Unsound("other_request", "the answer to another request")
-    finish = _finish(meta)
+    finish = _finish(meta) if is_finished else "abort"
     prompt_ids = _prompt_ids(fields, asked.vocab_size)
     if finish == "abort" and not fields.get("output_ids"):
         return Piece(np.empty(0, "<i4"), np.empty(0, "<f4"), (), finish, "", prompt_ids)

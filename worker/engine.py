@@ -13,6 +13,7 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast
 
@@ -20,13 +21,15 @@ import aiohttp
 
 from rolloutfleet.errors import EngineRejected, EngineUnavailable
 from rolloutfleet.metrics import EngineFault
-from worker.answers import Asked, Fault, Piece, check_answer
+from worker.answers import Asked, Fault, Piece, check_answer, read_unfinished
+from worker.events import ended_by, read_events
 from worker.gate import Gate
 
 # Of the request itself. Other 4xx speak of the way to the engine (key, path, proxy): not the group's fault.
 _REJECTIONS = (400, 413, 422)
 _CONTROL_SECONDS = 10.0
 _RETRACTIONS = "sglang:num_retracted_requests_total"
+NO_HEADERS: Mapping[str, str] = {}
 _KEPT_FREE = 6  # SGLang's longest input is its context less this, where it doesn't tell the context
 _PAUSE_SECONDS = 60.0  # with abort it waits until all that runs was answered, and looks once a second
 _HEALTH_SECONDS = 25.0  # a good /health makes a token: up to 20 s under load
@@ -75,6 +78,16 @@ class Load:
     retractions: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a request is to be treated. `key`: the same for all that a router should send to one engine. `ends_at` (the
+    loop's time): it is aborted then, and answered with the tokens so far. `tell` hears what it has meanwhile."""
+
+    key: str = ""
+    ends_at: float | None = None
+    tell: Callable[[Piece], None] | None = None
+
+
 class EngineClient:
     """One engine. `vocab_size` and `has_text` are known once `info` has been asked, or given."""
 
@@ -101,19 +114,15 @@ class EngineClient:
         if self._session is not None:
             await self._session.close()
 
-    async def generate(self, request: dict[str, Any], ends_at: float | None = None) -> Piece | Fault:
-        """POST /generate, once the gate is open; at `ends_at` (the loop's time) it is aborted, and answered with the
-        tokens so far.
-
-        Errors: NoAnswer, EngineBusy, EngineRejected.
-        """
+    async def generate(self, request: dict[str, Any], wish: Wish = Wish()) -> Piece | Fault:
+        """POST /generate, once the gate is open. Errors: NoAnswer, EngineBusy, EngineRejected."""
         try:
-            async with asyncio.timeout_at(ends_at):
+            async with asyncio.timeout_at(wish.ends_at):
                 await self.gate.wait()
         except TimeoutError:
             return Fault("timeout", "its time was over before the engine had its weights")
         with self.gate.inside() as least:
-            piece = await self._generate(request, ends_at)
+            piece = await self._generate(request, wish)
         if isinstance(piece, Fault) or not piece.spans:
             return self._marked(piece)
         if self.gate.is_old(min(version for version, _, _ in piece.spans), least):
@@ -125,30 +134,63 @@ class EngineClient:
         is_aborted = isinstance(piece, Piece) and piece.finish == "abort"
         return replace(piece, for_update=True) if is_aborted and not self.gate.is_open else piece
 
-    async def _generate(self, request: dict[str, Any], ends_at: float | None) -> Piece | Fault:
-        body, rid = json.dumps(request).encode(), request["rid"]
-        end = None if ends_at is None else asyncio.get_running_loop().call_at(ends_at, self._abort_soon, rid)
+    async def _generate(self, request: dict[str, Any], wish: Wish) -> Piece | Fault:
+        rid = request["rid"]
+        asked = Asked(rid, self.vocab_size, self.has_text, bool(request.get("return_sampling_mask")))
+        loop, ends_at = asyncio.get_running_loop(), wish.ends_at
+        end = None if ends_at is None else loop.call_at(ends_at, self.abort_soon, rid)
         try:
-            status, answer = await self._call("POST", "/generate", body, self._timeout)
+            status, answer = await self._send(request, asked, wish)
         except asyncio.CancelledError:
-            self._abort_soon(rid)
+            self.abort_soon(rid)
             raise
         except aiohttp.ClientPayloadError as error:
             return Fault("cut_off", f"cut off: {type(error).__name__}")
         except NoAnswer as error:
             if error.fault == "timeout":
-                self._abort_soon(rid)
+                self.abort_soon(rid)
             raise
         finally:
             if end is not None:
                 end.cancel()
         if status == 200:
-            wants_mask = bool(request.get("return_sampling_mask"))
-            return check_answer(answer, Asked(rid, self.vocab_size, self.has_text, wants_mask))
+            return check_answer(answer, asked)
         if status in _REJECTIONS and _engine_words(answer) is None:
             # Not the engine's own: a proxy's, perhaps. A request that is at fault ends by the number of tries.
             return Fault("refused_without_words", f"refused ({status}) not in the engine's words: {_words(answer)}")
         raise _refusal(status, answer)
+
+    async def _send(self, request: dict[str, Any], asked: Asked, wish: Wish) -> tuple[int, bytes]:
+        headers = {"X-SMG-Routing-Key": wish.key} if wish.key else {}  # sglang-router's; an engine ignores it
+        body, tell = json.dumps(request).encode(), wish.tell
+        if tell is None:
+            return await self._call("POST", "/generate", body, self._timeout, headers=headers)
+
+        def hear(event: bytes) -> None:
+            piece = read_unfinished(event, asked)
+            if piece is not None and len(piece.ids):
+                tell(piece)
+
+        return await self._call("POST", "/generate", body, self._timeout, headers=headers, hear=hear)
+
+    async def decode(self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str] | None:
+        """The texts of these ids, by the engine's own tokenizer; None where it has none, or does not answer."""
+        body = json.dumps({"tokens": sequences, "skip_special_tokens": skip_special_tokens}).encode()
+        texts = await self._ask_tokenizer("/detokenize", body, "text")
+        return cast(list[str], texts) if isinstance(texts, list) else None
+
+    async def encode(self, text: str) -> list[int] | None:
+        """The ids of a text without special ones around it, by the engine's own tokenizer; None as for `decode`."""
+        body = json.dumps({"prompt": text, "add_special_tokens": False}).encode()
+        ids = await self._ask_tokenizer("/tokenize", body, "tokens")
+        return cast(list[int], ids) if isinstance(ids, list) else None
+
+    async def _ask_tokenizer(self, path: str, body: bytes, field: str) -> object:
+        try:
+            status, answer = await self._call("POST", path, body, aiohttp.ClientTimeout(total=_CONTROL_SECONDS))
+            return json.loads(answer)[field] if status == 200 else None
+        except (EngineUnavailable, aiohttp.ClientPayloadError, ValueError, LookupError, TypeError):
+            return None
 
     async def info(self) -> EngineInfo:
         """From /model_info and /server_info. Errors: EngineUnavailable, EngineRejected."""
@@ -269,16 +311,26 @@ class EngineClient:
             return 0
 
     async def _call(
-        self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout: aiohttp.ClientTimeout,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        hear: Callable[[bytes], None] | None = None,
     ) -> tuple[int, bytes]:
+        """(status, body). `hear`: the answer may be a stream; it gets the events of a sample that is not finished."""
         if self._session is None:
             raise RuntimeError("EngineClient is used inside of `async with`")
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        kind = {"Content-Type": "application/json"} if body is not None else {}
         began = time.monotonic()
         try:
             async with self._session.request(
-                method, self.url + path, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                method, self.url + path, data=body, headers={**kind, **headers}, timeout=timeout, allow_redirects=False
             ) as response:
+                if hear is not None and response.content_type == "text/event-stream":
+                    return ended_by(await read_events(response.content, hear))
                 return response.status, await response.read()
         except TimeoutError as error:
             waited = time.monotonic() - began
@@ -292,7 +344,7 @@ class EngineClient:
                 "unreachable", f"the engine at {self.url} does not answer: {str(error) or type(error).__name__}"
             ) from error
 
-    def _abort_soon(self, rid: str) -> None:
+    def abort_soon(self, rid: str) -> None:
         """The engine notices a closed connection seconds later; this is at once, and nobody waits for it."""
         abort = asyncio.get_running_loop().create_task(self._abort(rid))
         self._aborts.add(abort)

@@ -2,48 +2,41 @@
 
     async def generate(session: Session) -> None:
         turn = await session.generate()                     # through a slot; its tokens are appended, mask 1
-        session.append(tool_ids, mask=0)                    # what a tool said; no slot is held meanwhile
+        session.append(await session.encode("4"), mask=0)   # what a tool said; no slot is held meanwhile
         await session.generate(max_new_tokens=64)           # goes on after all of it
         session.finish(reward=1.0, metadata={"turns": 2})   # both optional; the reward replaces the worker's own
 
-`session.prompt` is the PromptGroup, `session.prompt_ids` its ids (None until the engine has told them, if it is text),
-`session.index` the number of the sample in its group, `session.attempt` that of the group's attempt. What generate
-returns is ignored. The sample is one row: turns append ids and never render the text again. When the group's time is
-nearly over, a turn ends with what it has (`finish` is "timeout"), and there are no more.
+docs/generate.md is for authors of such functions. Next turns append ids. Where an input does not begin with the ids so
+far (the template rewrote the history), the sample gets another row. When the group's time is nearly over, a turn ends
+with what it has (`finish` is "timeout"), and there are no more.
 
-Invariants: a slot is held for one request and nothing else; ids, log-probabilities, mask and spans of a session always
-agree; what ends a sample for good is kept in the session, whatever the custom function makes of the exception.
+Invariants: ids, log-probabilities, mask and spans of a session always agree; no token is in two rows as one to train
+on; what ends a sample for good is kept in the session, whatever the custom function makes of the exception.
 """
 
 import asyncio
-import time
-import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from rolloutfleet.errors import EngineRejected, InvalidGroup
-from rolloutfleet.messages import UNKNOWN_VERSION, PromptGroup, Row, Sample, Span
-from rolloutfleet.metrics import EngineFault, WorkerMetrics
+from rolloutfleet.messages import PromptGroup, Row, Sample
 from rolloutfleet.sampling import Bent, check_sampling, cuts_off, facts, join_facts, seed_of
-from worker.answers import Fault, Kept, Piece, join_spans
-from worker.engine import EngineBusy, EngineClient, NoAnswer
-from worker.health import EngineHealth
-from worker.slots import Slots
-from worker.tokens import Limits, Prompt, check_ids, fit
+from worker.answers import Fault, Piece
+from worker.asking import Asker, Sampler
+from worker.partials import can_continue, is_of, made_of, pack, resume
+from worker.rows import RowBuilder
+from worker.tokens import Prompt, check_ids, fit
 from worker.waits import back_off
 
 type Ended = Literal["stop", "length", "timeout"]
+type Keep = Callable[[int, bytes], None]
 
 MOST_ABORTS = 8
 
 _USELESS_ABORT = Fault("abort_without_tokens", "aborted without tokens")
-_NOTHING = Piece(np.empty(0, "<i4"), np.empty(0, "<f4"), (), "abort", "")
 _TOO_MANY_ABORTS = Fault("aborted_too_often", "aborted too often")
 
 
@@ -51,24 +44,8 @@ class SampleFailed(Exception):
     """This attempt at the sample is over; the message says why, without the sample's number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampler:
-    """What sessions need of their worker."""
-
-    engine: EngineClient
-    health: EngineHealth
-    slots: Slots
-    limits: Limits
-    metrics: WorkerMetrics
-    counters: Counter[str]
-    max_tries: int
-
-    def count_retry(self, cause: str) -> None:
-        self.counters["retries"] += 1
-        self.metrics.retries.labels(cause).inc()
-
-    def count_fault(self, name: EngineFault) -> None:
-        self.metrics.engine_faults.labels(name).inc()
+class OutOfTime(TimeoutError):
+    """The group's time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +58,20 @@ class Terms:
     truncates: bool = False
 
 
-class OutOfTime(TimeoutError):
-    """The group's time is over."""
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What is to be made: which sample, of what, on which terms.
+
+    `begun`: the tokens that an earlier holder made of it; `keep`: takes, by index, what the next holder may go on from.
+    """
+
+    group: PromptGroup
+    prompt: Prompt
+    index: int
+    attempt: int = 1
+    terms: Terms = Terms()
+    begun: Sample | None = None
+    keep: Keep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +85,22 @@ class Turn:
 
 
 class Session:
-    """One sample in the making."""
+    """One sample in the making. `prompt` is the PromptGroup, `prompt_ids` the ids after which the row begins (None
+    until the engine has told them, if it is text), `index` the sample's number, `attempt` the group's."""
 
-    def __init__(
-        self, sampler: Sampler, group: PromptGroup, prompt: Prompt, index: int, attempt: int, terms: Terms = Terms()
-    ) -> None:
-        self.prompt = group
-        self.prompt_ids = prompt.ids
-        self.index = index
-        self.attempt = attempt
+    def __init__(self, sampler: Sampler, brief: Brief) -> None:
+        self.prompt = brief.group
+        self.prompt_ids: Sequence[int] | None = brief.prompt.ids
+        self.index = brief.index
+        self.attempt = brief.attempt
         self.failure: Exception | None = None
+        self.rendered = self.prompt_ids  # the group's prompt, where a custom generate gives its own
         self._sampler = sampler
-        self._start = prompt
-        self._terms = terms
+        self._brief = brief
+        self._asker = Asker(sampler, brief.terms.ends_at)
+        self._turn_params: Mapping[str, Any] | None = None
+        self._digest = ""
+        self._rows: list[Row] = []  # those that are over: the history was rewritten after them
         self._row = RowBuilder()
         self._texts: list[str] = []
         self._sampling: list[dict[str, Any]] = []  # of each turn
@@ -121,7 +113,7 @@ class Session:
 
     @property
     def ids(self) -> list[int]:
-        """The tokens after the prompt so far."""
+        """The tokens after `prompt_ids` so far."""
         return self._row.ids
 
     @property
@@ -133,8 +125,9 @@ class Session:
     async def generate(self, input_ids: Sequence[int] | None = None, **sampling_params: Any) -> Turn:
         """One turn of the model, appended to the row. `sampling_params` win over the group's.
 
-        `input_ids`, if given, is the whole input, and must begin with all ids so far; what it adds is appended with
-        mask 0. Errors: EngineRejected, SampleFailed, InvalidGroup, OutOfTime; any of them ends the sample.
+        `input_ids`, if given, is the whole input. What it adds to the ids so far is appended with mask 0; where it does
+        not begin with them, another row begins after it. Errors: EngineRejected, SampleFailed, InvalidGroup, OutOfTime;
+        any of them ends the sample.
         """
         if self._closed:
             raise SampleFailed("generate was called on a session that is over")
@@ -148,18 +141,30 @@ class Session:
         except (EngineRejected, SampleFailed, InvalidGroup, OutOfTime) as error:
             self.failure = self.failure or error
             raise
+        finally:
+            self._asker.ended()
         self._texts.append(turn.text)
         self._finish = turn.finish
         return turn
 
     def append(self, ids: Sequence[int], mask: int = 0) -> None:
         """Tokens that the model did not make now. Errors: InvalidGroup for an id outside of the vocabulary."""
-        try:
-            check_ids(ids, self._sampler.limits.vocab_size)
-        except InvalidGroup as error:
-            self.failure = self.failure or error
-            raise
+        self._check(ids)
         self._row.append(ids, mask)
+
+    async def encode(self, text: str) -> list[int]:
+        """The ids of a text, without special tokens around it. Errors: SampleFailed where there is no tokenizer."""
+        tokenizer = self._sampler.tokenizer
+        if tokenizer.is_local:
+            return await tokenizer.encode(text, special=False)
+        ids = await self._sampler.engine.encode(text)
+        if ids is None:
+            raise SampleFailed("encode: neither engine nor worker has a tokenizer: set tokenizer to a folder with one")
+        return ids
+
+    async def render(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The ids of a whole chat, ready for the model's turn. Errors: InvalidGroup, in the template's words."""
+        return await self._sampler.tokenizer.render(messages, self.prompt.tools)
 
     def finish(self, reward: float | None = None, metadata: Mapping[str, Any] | None = None) -> None:
         """Says what goes with the sample: a reward of its own, and plain data."""
@@ -180,23 +185,49 @@ class Session:
         """Errors: SampleFailed if nothing was generated."""
         if self._finish is None:
             raise SampleFailed("generate ended without a turn of the model")
-        row, text = self._row.build(is_masked=self.is_cut_short), "".join(self._texts)
+        rows = (*self._rows, self._row.build(is_masked=self.is_cut_short))
         metadata, sampling = dict(self._metadata), join_facts(self._sampling)
-        return Sample(self.index, self._finish, (row,), text, self._reward, metadata, sampling)
+        return Sample(self.index, self._finish, rows, "".join(self._texts), self._reward, metadata, sampling)
 
-    # One turn
+    async def halt(self) -> bytes | None:
+        """Ends what the engine makes of it, and gives what it has, for the group's next holder; None: nothing."""
+        await self._asker.halt()
+        if self._closed or self._brief.keep is None or self._finish is not None:
+            return None
+        return self._packed(self._row.build())
+
+    # Rows
+
+    def _check(self, ids: Sequence[int]) -> None:
+        try:
+            check_ids(ids, self._sampler.limits.vocab_size)
+        except InvalidGroup as error:
+            self.failure = self.failure or error
+            raise
 
     def _extend(self, input_ids: Sequence[int] | None) -> None:
         if input_ids is None:
             return
         known = [*(self.prompt_ids or ()), *self._row.ids]
-        if self.prompt_ids is None or list(input_ids[: len(known)]) != known:
-            raise SampleFailed("input_ids do not begin with the ids so far: append ids, never render the text again")
-        self.append(input_ids[len(known) :])
+        if self.prompt_ids is not None and list(input_ids[: len(known)]) == known:
+            self.append(input_ids[len(known) :])
+        else:
+            self._check(input_ids)
+            self._begin_row(list(input_ids))
+
+    def _begin_row(self, prompt: list[int]) -> None:
+        if self._row.has_made_tokens:
+            self._rows.append(self._row.build())
+            self._sampler.counters["rows_rewritten"] += 1
+            self._sampler.metrics.rows_rewritten.inc()
+        self.prompt_ids = prompt
+        self._row = RowBuilder(prompt)
+
+    # One turn
 
     def _params(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        params: dict[str, Any] = {**self._start.params, **given}
-        check_sampling(params, self._terms.bent_sampling)
+        params: dict[str, Any] = {**self._brief.prompt.params, **given}
+        check_sampling(params, self._brief.terms.bent_sampling)
         seed = params.get("sampling_seed")
         if type(seed) is int and "sampling_seed" not in given:
             params["sampling_seed"] = seed_of(seed, self.prompt.id, self.index)
@@ -210,50 +241,51 @@ class Session:
     async def _turn(self, params: dict[str, Any]) -> Turn:
         """Requests until the turn ends; an abort goes on from the tokens it has, too many of them from the start."""
         faults = aborts = 0
-        begin = len(self._row.ids)
-        texts: list[str] = []
+        begin, self._turn_params = len(self._row.ids), params
+        text = await self._take_up(params)
         while True:
-            made = len(self._row.ids) - begin
-            left = params["max_new_tokens"] - made
-            piece = await self._piece(_less(params, made))
-            if self._is_late and (isinstance(piece, Fault) or piece.finish == "abort"):
-                return self._cut_short(begin, texts, piece)
+            left = params["max_new_tokens"] - (len(self._row.ids) - begin)
+            piece = await self._asker.piece(self._request(params, begin), self._tell if self._keeps else None)
+            self._learn_prompt(piece)
+            if self._asker.is_late and (isinstance(piece, Fault) or piece.finish == "abort"):
+                return self._cut_short(begin, text, piece)
             if isinstance(piece, Piece) and piece.for_update and self._is_useless(piece):
                 continue
-            aborts += isinstance(piece, Piece) and piece.finish == "abort" and not piece.for_update
-            if isinstance(piece, Fault) or (piece.finish == "abort" and self._is_useless(piece)):
+            if isinstance(piece, Fault) or self._is_useless(piece):
                 faults += 1
-                fault = piece if isinstance(piece, Fault) else _USELESS_ABORT
-                await self._after_fault(fault, faults)
+                await self._after_fault(piece if isinstance(piece, Fault) else _USELESS_ABORT, faults)
                 continue
+            self._row.extend(piece)
+            if piece.finish != "abort":
+                return self._made(begin, text + piece.text, piece.finish)
+            await self._asker.stand_if_halted()
+            aborts += not piece.for_update
             if aborts > MOST_ABORTS:
-                aborts, texts = 0, []
+                aborts, text = 0, ""
                 self._row.cut(begin)
                 await self._after_fault(_TOO_MANY_ABORTS, faults := faults + 1)
                 continue
-            self._row.extend(piece)
-            texts.append(piece.text)
-            finish = "length" if piece.finish == "abort" and len(piece.ids) >= left else piece.finish
-            if finish != "abort":
-                return self._row.turn(begin, "".join(texts), finish)
             self._sampler.count_retry("abort")
+            kept = await self._continue_from(begin, params)
+            if kept is None and len(piece.ids) >= left:
+                return self._made(begin, text + piece.text, "length")
+            text = text + piece.text if kept is None else kept
 
-    @property
-    def _is_late(self) -> bool:
-        return self._terms.ends_at is not None and asyncio.get_running_loop().time() >= self._terms.ends_at
+    def _made(self, begin: int, text: str, finish: Ended) -> Turn:
+        return Turn(*self._row.since(begin), text, finish)
 
-    def _cut_short(self, begin: int, texts: Sequence[str], piece: Piece | Fault) -> Turn:
+    def _cut_short(self, begin: int, text: str, piece: Piece | Fault) -> Turn:
         """The turn with what it has. Errors: OutOfTime, where the run doesn't want that, or the policy made nothing."""
         if isinstance(piece, Piece) and len(piece.ids):
             self._row.extend(piece)
-            texts = [*texts, piece.text]
-        if not self._terms.truncates or not self._row.has_made_tokens:
+            text += piece.text
+        if not self._brief.terms.truncates or not self._row.has_made_tokens:
             raise OutOfTime
-        return self._row.turn(begin, "".join(texts), "timeout")
+        return self._made(begin, text, "timeout")
 
     def _is_useless(self, piece: Piece) -> bool:
         # Without the prompt's ids nothing can be continued: text plus ids is no input.
-        return not len(piece.ids) or (self.prompt_ids is None and piece.prompt_ids is None)
+        return piece.finish == "abort" and (not len(piece.ids) or self.prompt_ids is None)
 
     async def _after_fault(self, fault: Fault, faults: int) -> None:
         self._sampler.count_retry("unsound")
@@ -262,133 +294,84 @@ class Session:
             raise SampleFailed(f"{fault.words}, {faults} tries")
         await asyncio.sleep(back_off(faults))
 
-    async def _piece(self, params: dict[str, Any]) -> Piece | Fault:
-        """One answer; while the engine is unavailable, asks again (the group's deadline ends that)."""
-        tries, since = 0, 0.0
-        sampler = self._sampler
-        while not (tries and self._is_late):
-            try:
-                piece = await self._request(params)
-            except EngineBusy as error:
-                sampler.count_retry("busy")
-                sampler.count_fault(error.fault)
-                sampler.health.succeeded()
-            except NoAnswer as error:
-                since = since or time.monotonic()
-                sampler.count_retry("unavailable")
-                sampler.count_fault(error.fault)
-                sampler.health.failed(error, tries + 1, since)
-            except EngineRejected:
-                sampler.count_fault("rejected")
-                raise
-            else:
-                sampler.health.succeeded()
-                return piece
-            tries += 1
-            await asyncio.sleep(back_off(tries))
-        return _NOTHING
-
-    async def _request(self, params: dict[str, Any]) -> Piece | Fault:
-        request: dict[str, Any] = {"rid": uuid.uuid4().hex, "sampling_params": params, "return_logprob": True}
+    def _request(self, params: dict[str, Any], begin: int) -> dict[str, Any]:
+        """What asks for the rest of a turn that began at this token of the row."""
+        rest = _less(params, len(self._row.ids) - begin)
+        request: dict[str, Any] = {"sampling_params": rest, "return_logprob": True}
         if self.prompt_ids is None and self._row.ids:
             raise SampleFailed("the engine does not tell the ids of a text prompt: give input_ids or messages")
         if self.prompt_ids is None:
-            request |= {"text": self._start.text, "return_prompt_token_ids": True}
+            request |= {"text": self._brief.prompt.text, "return_prompt_token_ids": True}
         else:
             request["input_ids"] = [*self.prompt_ids, *self._row.ids]
         if cuts_off(params):
             request["return_sampling_mask"] = True
-        async with AsyncExitStack() as held:
-            try:
-                async with asyncio.timeout_at(self._terms.ends_at):
-                    await held.enter_async_context(self._sampler.slots.hold())
-            except TimeoutError:
-                return _NOTHING
-            with self._sampler.metrics.engine_seconds.time():
-                piece = await self._sampler.engine.generate(request, self._terms.ends_at)
+        if self._keeps:
+            request["stream"] = True
+            rest["stream_interval"] = self._sampler.partial_tokens
+        return request
+
+    def _learn_prompt(self, piece: Piece | Fault) -> None:
         if isinstance(piece, Piece) and self.prompt_ids is None:
-            self.prompt_ids = piece.prompt_ids
-        return piece
+            self.prompt_ids = self.rendered = piece.prompt_ids
+
+    # What is there when a turn is broken off
+
+    @property
+    def _keeps(self) -> bool:
+        return self._brief.keep is not None and self._sampler.partial_tokens > 0
+
+    async def _continue_from(self, begin: int, params: Mapping[str, Any]) -> str | None:
+        """Cuts the turn to the tokens from which it goes on; their text. None: it can only go on as it is."""
+        if not can_continue(params):
+            self._row.cut(begin)
+            return ""
+        before = [*(self.prompt_ids or ()), *self._row.ids[:begin]]
+        found = await resume(self._sampler.engine, before, self._row.ids[begin:], params)
+        if found is None:
+            return None
+        self._row.cut(begin + found.length)
+        return found.text
+
+    async def _take_up(self, params: dict[str, Any]) -> str:
+        """Goes on from what an earlier holder made, if that was made of the same; its text."""
+        begun = self._brief.begun
+        if begun is None or self._row.ids:
+            return ""
+        row = RowBuilder.of(begun.rows[0])
+        prompt = row.prompt if self.prompt_ids is None else self.prompt_ids
+        if prompt is None or not is_of(begun, made_of(prompt, params)):
+            return ""
+        row.cut(params["max_new_tokens"])
+        self.prompt_ids = self.rendered = prompt
+        self._row, row.prompt = row, None
+        text = await self._continue_from(0, params)
+        if text is None:
+            self._row.cut(0)
+        self._sampler.counters["tokens_continued"] += len(self._row.ids)
+        self._sampler.metrics.tokens_continued.inc(len(self._row.ids))
+        return text or ""
+
+    def _tell(self, piece: Piece) -> None:
+        """The engine says what it has meanwhile."""
+        self._learn_prompt(piece)
+        data = self._packed(self._row.built_with(piece))
+        if data is not None and self._brief.keep is not None:
+            self._brief.keep(self.index, data)
+
+    def _packed(self, row: Row) -> bytes | None:
+        if self.prompt_ids is None or self._turn_params is None:
+            return None
+        self._digest = self._digest or made_of(self.prompt_ids, self._turn_params)
+        # The next holder of a text prompt has no ids of it.
+        own = None if self._brief.prompt.ids is not None else np.asarray(self.prompt_ids, dtype="<i4")
+        return pack(self.index, replace(row, prompt=own), self._digest)
 
 
 def _less(params: dict[str, Any], made: int) -> dict[str, Any]:
     """The parameters for the rest of a turn of which so many tokens are made."""
     rest = {name: params[name] - made for name in ("max_new_tokens", "min_new_tokens") if name in params}
     return params | {name: max(0, value) for name, value in rest.items()}
-
-
-class RowBuilder:
-    """A row that grows. Its parts always have the same length."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self._logprobs: list[float] = []
-        self._mask = bytearray()
-        self._kept: list[Sequence[int]] = []  # token by token, what the sampling left; empty: all, or no policy's
-        self._kept_logprobs: list[float] = []
-        # Tokens that no policy made are of the version beside them, so that they make nothing look older than it is;
-        # None: those at the beginning, which wait for the first turn.
-        self._spans: list[tuple[int | None, int, int]] = []
-
-    @property
-    def has_made_tokens(self) -> bool:
-        """Whether the policy made any of the tokens."""
-        return any(self._mask)
-
-    def append(self, ids: Sequence[int], mask: int) -> None:
-        if not ids:
-            return
-        version = self._spans[-1][0] if self._spans else None
-        self._spans.append((version, len(self.ids), len(self.ids) + len(ids)))
-        self.ids.extend(ids)
-        self._logprobs.extend([0.0] * len(ids))
-        self._mask.extend(bytes([1 if mask else 0]) * len(ids))
-        self._extend_kept(None, len(ids))
-
-    def extend(self, piece: Piece) -> None:
-        at = len(self.ids)
-        self._spans.extend((version, start + at, end + at) for version, start, end in piece.spans)
-        self.ids.extend(piece.ids.tolist())
-        self._logprobs.extend(piece.logprobs.tolist())
-        self._mask.extend(b"\1" * len(piece.ids))
-        self._extend_kept(piece.kept, len(piece.ids))
-
-    def _extend_kept(self, kept: Kept | None, length: int) -> None:
-        if kept is None:
-            self._kept.extend([()] * length)
-            self._kept_logprobs.extend([0.0] * length)
-            return
-        self._kept.extend(part.tolist() for part in np.split(kept.ids, np.cumsum(kept.lengths)[:-1]))
-        self._kept_logprobs.extend(kept.logprobs.tolist())
-
-    def cut(self, length: int) -> None:
-        """Forgets everything after the first `length` tokens."""
-        del self.ids[length:], self._logprobs[length:], self._mask[length:]
-        del self._kept[length:], self._kept_logprobs[length:]
-        self._spans = [(version, start, min(end, length)) for version, start, end in self._spans if start < length]
-
-    def turn(self, begin: int, text: str, finish: Ended) -> Turn:
-        return Turn(tuple(self.ids[begin:]), tuple(self._logprobs[begin:]), text, finish)
-
-    def build(self, is_masked: bool = False) -> Row:
-        first = next((version for version, _, _ in self._spans if version is not None), UNKNOWN_VERSION)
-        spans: list[Span] = [(first if version is None else version, start, end) for version, start, end in self._spans]
-        return Row(
-            np.asarray(self.ids, dtype="<i4"),
-            np.asarray(self._logprobs, dtype="<f4"),
-            np.frombuffer(bytes(len(self._mask)) if is_masked else bytes(self._mask), dtype="u1"),
-            join_spans(spans),
-            extra=self._extra(),
-        )
-
-    def _extra(self) -> dict[str, npt.NDArray[Any]]:
-        if not any(self._kept):
-            return {}
-        return {
-            "sampling_mask": np.asarray([token for place in self._kept for token in place], dtype="<i4"),
-            "sampling_mask_lengths": np.asarray([len(place) for place in self._kept], dtype="<i4"),
-            "sampling_logprobs": np.asarray(self._kept_logprobs, dtype="<f4"),
-        }
 
 
 async def one_turn(session: Session) -> None:

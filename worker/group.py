@@ -17,14 +17,17 @@ from typing import Any, Literal, cast
 import numpy as np
 from redis.exceptions import RedisError
 
-from rolloutfleet.broker import Broker, Finished, Release
+from rolloutfleet.broker import Begun, Broker, Finished, Release
 from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
 from rolloutfleet.lengths import Loss, completed_field, lost_field
 from rolloutfleet.messages import UNKNOWN_VERSION, Grant, PromptGroup, Sample
 from rolloutfleet.settings import RunConfig
-from worker.generate import SampleFailed, Sampler, Session, Terms, one_turn
+from worker.asking import Sampler
+from worker.environments import play
+from worker.generate import Brief, SampleFailed, Session, Terms, one_turn
 from worker.health import Fitness
 from worker.hooks import Hook, HookFailed, HookRunner
+from worker.partials import unpack
 from worker.rewards import Scorer
 from worker.store import SampleStore
 from worker.tokens import Prompt, Prompts
@@ -34,6 +37,8 @@ log = logging.getLogger("worker.group")
 # The reasons of failures that this file gives begin so: other reasons (lease expired, the process died) are crashes.
 OUR_WORDS = ("sample ", "group ")
 FULL_CONTEXT = ("engine's context of", "the context of", "context length")
+
+LEAVE_SECONDS = 4.0  # for the engine to tell what it has, and to store that
 
 type EndsBy = Literal["free", "died", "died_alone", "lost", "gone", "cancelled"]
 type Kind = Literal["completed", "dropped", "lost", "gone", "cancelled"] | Release
@@ -91,6 +96,9 @@ class GroupWork:
         self._sends_prompt = True
         self._terms = Terms(config.bent_sampling)
         self._longest = 0  # tokens of its longest sample so far
+        self._sessions: list[Session] = []  # of samples that are being made
+        self._begun: dict[int, Sample] = {}
+        self._leaving: asyncio.Task[None] | None = None
 
     async def run(self) -> Ending:
         began = time.monotonic()
@@ -101,6 +109,8 @@ class GroupWork:
             await asyncio.wait({self._work})
         finally:
             self._work.cancel()
+            if self._leaving is not None:
+                self._leaving.cancel()
         ending = self._judge(self._work)
         if ending.kind not in ("completed", "dropped", "lost", "gone", "cancelled"):
             ending = await self._release(ending, ending.kind)
@@ -108,12 +118,35 @@ class GroupWork:
         self._parts.sampler.metrics.groups.labels(ending.kind).inc()
         return ending
 
-    def stop(self, kind: EndsBy, why: str = "") -> None:
-        """Ends the work now: free gives the group back. One that is being completed goes on: the broker decides."""
+    def stop(self, kind: EndsBy, why: str = "", *, keeps: bool = False) -> None:
+        """Ends the work now: free gives the group back. One that is being completed goes on: the broker decides.
+
+        `keeps`: the engine is asked for the tokens that it has made, so that the next holder goes on from there.
+        """
         if self._stopped is None and not self._finishing:
             self._stopped, self._why = kind, why
-            if self._work is not None:
+            if self._work is not None and keeps and self._continues and self._sessions:
+                self._leaving = asyncio.get_running_loop().create_task(self._leave(self._work))
+            elif self._work is not None:
                 self._work.cancel()
+
+    async def _leave(self, work: asyncio.Task[Ending]) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                found = await asyncio.gather(*(session.halt() for session in self._sessions))
+                pairs = zip(self._sessions, found, strict=True)
+                await self._parts.broker.keep(
+                    [Begun(self.grant.token, session.index, data) for session, data in pairs if data is not None]
+                )
+        except (TimeoutError, BrokerUnavailable, RedisError) as error:
+            log.warning("the tokens of %s are lost: %s", self.grant.id, error or "the engine did not tell them in time")
+        finally:
+            work.cancel()
+
+    @property
+    def _continues(self) -> bool:
+        """Whether a sample may go on from another holder's tokens: the state of an environment is in its holder."""
+        return self._parts.generate is None
 
     # The work
 
@@ -132,6 +165,7 @@ class GroupWork:
                 self._parts.scorer.check(group)
             prompt = await self._parts.prompts.make(group)
             stored = await self._stored() if self.grant.stored else {}
+            self._begun = await self._read_begun() if self.grant.begun and self._continues else {}
             while (ending := await self._round(group, prompt, stored)) is None:
                 stored = await self._stored()
                 self.unmade = self.grant.n - len(stored)
@@ -190,6 +224,14 @@ class GroupWork:
         self._sends_prompt = self._sends_prompt and prompt is None
         return samples
 
+    async def _read_begun(self) -> dict[int, Sample]:
+        found = await until_answered(lambda: self._parts.broker.partials(self.grant.id, self.grant.born))
+        samples = {index: unpack(data) for index, data in found.items()}
+        return {index: sample for index, sample in samples.items() if sample is not None}
+
+    def _keep(self, index: int, data: bytes) -> None:
+        self._parts.store.keep(Begun(self.grant.token, index, data))
+
     # One sample
 
     async def _sample(
@@ -207,8 +249,14 @@ class GroupWork:
 
     async def _make(self, group: PromptGroup, prompt: Prompt, index: int) -> bytes:
         """Generates a sample and stores it. The bytes that are stored: another holder may have been first."""
-        session = Session(self._parts.sampler, group, prompt, index, self.grant.attempt, self._terms)
-        sample = await self._generate(session)
+        begun, keep = self._begun.get(index), self._keep if self._continues else None
+        brief = Brief(group, prompt, index, self.grant.attempt, self._terms, begun, keep)
+        session = Session(self._parts.sampler, brief)
+        self._sessions.append(session)
+        try:
+            sample = await self._generate(session)
+        finally:
+            self._sessions.remove(session)
         self.unmade -= 1
         self._parts.changed.set()
         try:
@@ -235,10 +283,10 @@ class GroupWork:
         return self.grant.id, self.grant.born
 
     def _prompt_bytes(self, session: Session) -> bytes | None:
-        if session.prompt_ids is None or not self._sends_prompt:
+        if session.rendered is None or not self._sends_prompt:
             return None
         self._sends_prompt = False
-        return np.asarray(session.prompt_ids, dtype="<i4").tobytes()
+        return np.asarray(session.rendered, dtype="<i4").tobytes()
 
     async def _first(self, index: int, ours: bytes) -> bytes:
         broker = self._parts.broker
@@ -262,7 +310,7 @@ class GroupWork:
             if hook is None:
                 await one_turn(session)
             else:
-                await self._parts.runner.call_freely(hook, None, session)
+                await play(self._parts.runner, hook, session)
         except HookFailed as error:
             # What ended the sample inside of the session says more than what the hook made of it.
             if not session.is_cut_short:

@@ -102,8 +102,14 @@ class WorkerSettings(BaseSettings):
     temperature: Annotated[float, Field(ge=0, description="Sampling temperature, for groups that don't say.")] = 1.0
     max_tries: Annotated[int, Field(ge=1, description="Unsound answers to one sample after which its group fails.")] = 4
 
+    partial_tokens: Annotated[
+        int,
+        Field(ge=0, description="After so many tokens each, what a sample has is stored for a next holder; 0: never."),
+    ] = 0
+
     generate: Annotated[
-        str, Field(pattern=HOOK, description="module:function that replaces the one-turn generation.")
+        str,
+        Field(pattern=HOOK, description="module:function, or module:Class, that replaces the one-turn generation."),
     ] = ""
     reward: Annotated[
         str,

@@ -21,13 +21,14 @@ from rolloutfleet.redis import connect
 from rolloutfleet.server import read_server
 from rolloutfleet.settings import explain
 from worker.adapt import Adapt, Bounds
+from worker.asking import Sampler
 from worker.engine import EngineClient, EngineInfo
-from worker.generate import Sampler
+from worker.environments import load_generate
 from worker.group import Parts
 from worker.health import EngineHealth, Fitness
 from worker.heartbeat import Heart
 from worker.hints import Hints
-from worker.hooks import Hook, HookRunner, load_hook
+from worker.hooks import Hook, HookRunner
 from worker.model import read_vocab_size
 from worker.probes import Probes
 from worker.rewards import Scorer
@@ -126,9 +127,7 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
 
 async def _open(settings: WorkerSettings, things: AsyncExitStack) -> Opened:
     metrics, fitness = WorkerMetrics(), Fitness()
-    generate = load_hook("generate", settings.generate) if settings.generate else None
-    if generate is not None and not generate.is_async:
-        raise WrongSetting(f"generate: {settings.generate!r} is no coroutine function: make it `async def`")
+    generate = load_generate(settings.generate) if settings.generate else None
     runner = HookRunner(settings.reward_concurrency, settings.reward_timeout_seconds)
     scorer = Scorer(settings, runner, fitness, metrics)
     things.push_async_callback(scorer.close)
@@ -153,6 +152,8 @@ def _parts(opened: Opened, info: EngineInfo, things: AsyncExitStack) -> Parts:
     if limits.vocab_size is None:
         log.warning("the vocabulary's size is unknown, and an id outside of it ends the engine: set vocab_size")
     counters: Counter[str] = Counter()
+    tokenizer = Tokenizer(settings.tokenizer or info.tokenizer_path)
+    things.callback(tokenizer.close)
     sampler = Sampler(
         opened.engine,
         EngineHealth(opened.fitness),
@@ -161,9 +162,9 @@ def _parts(opened: Opened, info: EngineInfo, things: AsyncExitStack) -> Parts:
         opened.metrics,
         counters,
         settings.max_tries,
+        tokenizer,
+        settings.partial_tokens,
     )
-    tokenizer = Tokenizer(settings.tokenizer or info.tokenizer_path)
-    things.callback(tokenizer.close)
     return Parts(
         broker=opened.broker,
         store=SampleStore(opened.broker, opened.metrics),

@@ -1,4 +1,4 @@
-"""Puts finished samples into the broker, many in one round trip.
+"""Puts finished samples into the broker, and the first tokens of unfinished ones, many in one round trip.
 
 Invariants: while a put is under way, what finishes meanwhile gathers, and goes together in the next one; a caller gets
 the broker's word for its own sample; a broker that is away loses nothing: the same samples are sent until answered.
@@ -10,7 +10,7 @@ from collections import deque
 
 from redis.exceptions import RedisError
 
-from rolloutfleet.broker import Broker, Finished, Put
+from rolloutfleet.broker import Begun, Broker, Finished, Put
 from rolloutfleet.errors import BrokerUnavailable
 from rolloutfleet.metrics import WorkerMetrics
 
@@ -29,6 +29,7 @@ class SampleStore:
         self._broker = broker
         self._metrics = metrics
         self._queue: deque[Waiting] = deque()
+        self._begun: dict[tuple[str, int], Begun] = {}
         self._news = asyncio.Event()
         self._closed = False
 
@@ -39,6 +40,11 @@ class SampleStore:
         self._news.set()
         return await answered
 
+    def keep(self, begun: Begun) -> None:
+        """Sends what an unfinished sample has so far; only the newest of each is sent, and none is waited for."""
+        self._begun[begun.token, begun.index] = begun
+        self._news.set()
+
     def close(self) -> None:
         """`run` ends when what is queued is sent, or when the broker is away."""
         self._closed = True
@@ -48,6 +54,8 @@ class SampleStore:
         while not (self._closed and not self._queue):
             if self._queue:
                 await self._send(self._next_batch())
+            elif self._begun:
+                await self._send_begun()
             else:
                 self._news.clear()
                 await self._news.wait()
@@ -75,6 +83,17 @@ class SampleStore:
         for (_, answered), word in zip(batch, words, strict=True):
             if not answered.done():
                 answered.set_result(word)
+
+    async def _send_begun(self) -> None:
+        batch: list[Begun] = []
+        size = 0
+        while self._begun and len(batch) < _MOST_SAMPLES and size < _MOST_BYTES:
+            batch.append(self._begun.pop(next(iter(self._begun))))
+            size += len(batch[-1].data)
+        try:
+            await self._broker.keep(batch)
+        except (BrokerUnavailable, RedisError) as error:
+            log.warning("the first tokens of %d samples are not stored: %s", len(batch), error)
 
     async def _find_refused(self, batch: list[Waiting], error: RedisError) -> None:
         """Sends each alone: the one that is refused must not take its neighbours with it."""

@@ -74,9 +74,9 @@ class Tokenizer:
         """Whether there is a tokenizer that can be loaded without asking anybody."""
         return os.path.isdir(self.path)
 
-    async def encode(self, text: str) -> list[int]:
-        """The ids that the engine would make of a text."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, text)
+    async def encode(self, text: str, special: bool = True) -> list[int]:
+        """The ids that the engine would make of a text; those of the text alone without `special` ones around it."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, text, special)
 
     async def fingerprint(self) -> str:
         """16 hex digits of vocabulary, its size, template and end ids. Errors: OSError, ValueError without one."""
@@ -106,8 +106,8 @@ class Tokenizer:
         )
         return [int(token) for token in ids]
 
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._load().encode(text)
+    def _encode(self, text: str, special: bool) -> list[int]:
+        ids: list[int] = self._load().encode(text, add_special_tokens=special)
         return ids
 
     def _fingerprint(self) -> str:

@@ -273,9 +273,9 @@ class Worker:
         self.stop.asked.set()
         self.stop.at_once.set()
 
-    def _stop_all(self, kind: EndsBy) -> None:
+    def _stop_all(self, kind: EndsBy, keeps: bool = False) -> None:
         for work in list(self.held.values()):
-            work.stop(kind)
+            work.stop(kind, keeps=keeps)
 
     async def _wind_up(self) -> None:
         self._slots.offer(0)
@@ -283,7 +283,7 @@ class Worker:
         self._empty.clear()
         if self.held:
             await any_within(self._settings.drain_seconds, self._empty, self.stop.at_once)
-        self._stop_all("gone" if self._exit else "free")
+        self._stop_all("gone" if self._exit else "free", keeps=not self._exit and not self.stop.at_once.is_set())
         if self.held and not await within(self._empty, RELEASE_SECONDS):
             log.error("could not give back %d groups: their leases end by themselves", len(self.held))
             for hold in list(self._holds):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -14,6 +14,7 @@ from deploy.simulator.faults import Faults
 from deploy.simulator.generate import die_unanswered, refusal
 from deploy.simulator.requests import BadRequest, Json, MalformedBody, read_json
 from deploy.simulator.service import Service, UpdateRefused
+from deploy.simulator.tokens import ids_to_text, text_to_ids
 
 ENGINE_VERSION = "0.5.23"
 
@@ -50,6 +51,8 @@ class ControlRoutes:
             web.post("/update_weight_version", _steer(self.update_weight_version)),
             web.get("/weights_checker", self.weights_checker),
             web.post("/weights_checker", self.weights_checker),
+            web.post("/tokenize", _steer(self.tokenize)),
+            web.post("/detokenize", _steer(self.detokenize)),
             web.post("/slow_down", _steer(self.slow_down)),
             web.get("/simulator/faults", self.show_faults),
             web.post("/simulator/faults", _steer(self.change_faults)),
@@ -240,6 +243,22 @@ class ControlRoutes:
             raise MalformedBody("forward_sleep_time must be a number of seconds or null")
         self._service.slow_down(seconds)
         return web.json_response(None)
+
+    # The tokenizer
+
+    async def tokenize(self, body: Json) -> web.Response:
+        ids = text_to_ids(str(body.get("prompt", "")), self._service.settings.vocabulary)
+        return web.json_response({"tokens": ids, "count": len(ids)})
+
+    async def detokenize(self, body: Json) -> web.Response:
+        """Tokens of simulated answers have no text of their own: only what was made of a text becomes text again."""
+        given: Any = body.get("tokens")
+        if not isinstance(given, list):
+            raise MalformedBody("tokens must be a list of ids, or of such lists")
+        lists = cast(list[Any], given)
+        is_one = all(isinstance(token, int) for token in lists)
+        texts = [ids_to_text(ids) for ids in ([lists] if is_one else lists)]
+        return web.json_response({"text": texts[0] if is_one else texts})
 
     # Faults
 

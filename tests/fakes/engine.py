@@ -29,7 +29,15 @@ class Reply:
     close: bool = False
 
 
-type Chosen = Json | bytes | int | Reply
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A stream of answers, each with all that there is so far. `hangs`: it is never done."""
+
+    answers: Sequence[Json]
+    hangs: bool = False
+
+
+type Chosen = Json | bytes | int | Reply | Events
 type Script = Callable[[Json], Chosen | Awaitable[Chosen]]
 
 
@@ -37,13 +45,13 @@ def said(
     ids: Sequence[int],
     *,
     text: str = "#### 4",
-    finish: Json | str = "stop",
+    finish: Json | str | None = "stop",
     version: str = "7",
     logprob: float = -0.5,
     **more: Any,
 ) -> Json:
     """A sound answer of these tokens; `more` goes into it at the top."""
-    reason: Json = {"type": finish} if isinstance(finish, str) else finish
+    reason: Json | None = {"type": finish} if isinstance(finish, str) else finish
     meta: Json = {
         "finish_reason": reason,
         "output_token_logprobs": [[logprob, token, None] for token in ids],
@@ -83,6 +91,8 @@ class FakeEngine:
         self.tokenizer_path = ""
         self.usage = 0.0
         self.retractions = 0
+        self.texts: dict[int, str] | None = None  # of tokens; None: it can neither encode nor decode
+        self.routing_keys: list[str] = []
         self.port = 0
         self.model_info: Json = {"vocab_size": vocab_size, "max_context_length": context_length}
         self.server_info: Json = {"max_running_requests": slots}
@@ -99,6 +109,8 @@ class FakeEngine:
             [
                 web.post("/generate", self._generate),
                 web.post("/abort_request", self._abort),
+                web.post("/detokenize", self._detokenize),
+                web.post("/tokenize", self._tokenize),
                 web.get("/ready", self._ready),
                 web.get("/health", self._ready),
                 web.get("/model_info", self._model_info),
@@ -132,11 +144,15 @@ class FakeEngine:
         if "top_logprobs_num" in request:  # how a worker begins, and no work of a group
             return await _send(http, _reply(likely(request, self.scale), request["rid"]))
         self.requests.append(request)
+        self.routing_keys.append(http.headers.get("X-SMG-Routing-Key", ""))
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
             chosen = self.script(request)
-            reply = _reply(await chosen if inspect.isawaitable(chosen) else chosen, request["rid"])
+            answer = await chosen if inspect.isawaitable(chosen) else chosen
+            if isinstance(answer, Events):
+                return await _stream(http, answer, request["rid"])
+            reply = _reply(answer, request["rid"])
         finally:
             self.running -= 1
         return await _send(http, reply)
@@ -162,6 +178,20 @@ class FakeEngine:
     def _load(self, body: Json) -> Json:
         self.weight_version, self.model_path = body["weight_version"], body["model_path"]
         return {"success": True, "message": "Succeeded to update model weights."}
+
+    async def _detokenize(self, http: web.Request) -> web.Response:
+        texts = self.texts
+        if texts is None:
+            raise web.HTTPNotFound
+        asked = (await http.json())["tokens"]
+        return web.json_response({"text": ["".join(texts[token] for token in tokens) for tokens in asked]})
+
+    async def _tokenize(self, http: web.Request) -> web.Response:
+        if self.texts is None:
+            raise web.HTTPNotFound
+        asked, ids = await http.json(), {text: token for token, text in self.texts.items()}
+        assert asked["add_special_tokens"] is False
+        return web.json_response({"tokens": [ids[letter] for letter in asked["prompt"]]})
 
     async def _ready(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.is_ready else 503)
@@ -190,10 +220,23 @@ def _reply(chosen: Chosen, rid: str) -> Reply:
             return Reply(json.dumps({"error": {"message": f"status {chosen}"}}).encode(), chosen)
         case bytes():
             return Reply(chosen)
+        case Events():
+            raise AssertionError("a stream is no single reply")
         case _:
             told = chosen.get("meta_info")
             meta: Json = {"id": rid, **cast(Json, told)} if isinstance(told, dict) else {}
             return Reply(json.dumps({**chosen, "meta_info": meta} if meta else chosen).encode())
+
+
+async def _stream(http: web.Request, events: Events, rid: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+    await response.prepare(http)
+    for answer in events.answers:
+        await response.write(b"data: " + _reply(answer, rid).body + b"\n\n")
+    if events.hangs:
+        await asyncio.Event().wait()
+    await response.write(b"data: [DONE]\n\n")
+    return response
 
 
 async def _send(http: web.Request, reply: Reply) -> web.StreamResponse:

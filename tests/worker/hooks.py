@@ -101,6 +101,54 @@ async def renders_again(session: Session) -> None:
     await session.generate(input_ids=[5, 6, 99])
 
 
+async def own_prompt(session: Session) -> None:
+    await session.generate(input_ids=[40, 41])
+
+
+async def encodes_42(session: Session) -> None:
+    await session.generate()
+    session.append(await session.encode("42"))
+    await session.generate()
+
+
+class Environment:
+    """One sample's world: says in `switches` what happens to it."""
+
+    def __init__(self) -> None:
+        switches.setdefault("made", []).append(self)
+        self.is_closed = 0
+
+    async def generate(self, session: Session) -> None:
+        await switches["play"](session)
+
+    async def close(self) -> None:
+        self.is_closed += 1
+
+
+class ClosesInAThread(Environment):
+    def close(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.is_closed += 1
+
+
+class NeverCloses(Environment):
+    async def close(self) -> None:
+        self.is_closed += 1
+        await asyncio.Event().wait()
+
+
+class CannotBeMade:
+    def __init__(self) -> None:
+        raise ConnectionError("no game server")
+
+    async def generate(self, session: Session) -> None:
+        raise AssertionError("never called")
+
+
+class HasNoGenerate:
+    def close(self) -> None:
+        raise AssertionError("never called")
+
+
 async def whole_input(session: Session) -> None:
     await session.generate()
     await session.generate(input_ids=[*(session.prompt_ids or ()), *session.ids, 60])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -64,6 +65,66 @@ async def test_what_an_explicit_input_adds_is_masked(fleet: Fleet, engine: FakeE
     assert (row.ids.tolist(), row.mask.tolist()) == ([1, 60, 1], [1, 0, 1])
 
 
+async def test_a_rewritten_history_begins_another_row(fleet: Fleet, engine: FakeEngine) -> None:
+    await fleet.configure(n=1)
+    answers = [said([1, 2], text="a"), said([3], text="b", version="8")]
+    engine.script = lambda _: answers[len(engine.requests) - 1]
+    await fleet.submit("g")
+    async with fleet.worker(generate=f"{HOOKS}:renders_again"):
+        first, second = (await made(fleet)).rows
+        await fleet.completed(1)
+        await until(lambda: fleet.stat("rows_rewritten"))
+    assert engine.requests[1]["input_ids"] == [5, 6, 99]
+    assert (first.ids.tolist(), first.prompt, first.spans) == ([1, 2], None, ((7, 0, 2),))
+    assert second.prompt is not None
+    assert (second.ids.tolist(), second.prompt.tolist(), second.mask.tolist()) == ([3], [5, 6, 99], [1])
+    assert await fleet.stat("rows_rewritten") == 1
+
+
+async def test_the_groups_prompt_stays_what_was_rendered_though_a_row_has_its_own(
+    fleet: Fleet, engine: FakeEngine
+) -> None:
+    await fleet.configure(n=1)
+    await fleet.submit("g")
+    async with fleet.worker(generate=f"{HOOKS}:own_prompt"):
+        (row,) = (await made(fleet)).rows
+        (born,) = await fleet.broker.calls.read([["HGET", fleet.broker.keys.group("g"), "born"]])
+        _, prompt = await fleet.broker.samples("g", born.decode())
+        await fleet.completed(1)
+    assert prompt == b"\5\0\0\0\6\0\0\0"
+    assert row.prompt is not None
+    assert row.prompt.tolist() == engine.requests[0]["input_ids"] == [40, 41]
+
+
+async def test_a_text_becomes_ids_by_the_engines_tokenizer(fleet: Fleet, engine: FakeEngine) -> None:
+    engine.texts = {50: "4", 51: "2"}
+    await fleet.configure(n=1)
+    await fleet.submit("g")
+    async with fleet.worker(generate=f"{HOOKS}:encodes_42"):
+        (row,) = (await made(fleet)).rows
+        await fleet.completed(1)
+    assert row.ids.tolist() == [1, 2, 3, 50, 51, 1, 2, 3]
+
+
+async def test_without_any_tokenizer_encode_says_what_to_set(fleet: Fleet) -> None:
+    await fleet.configure(n=1, max_attempts=1)
+    await fleet.submit("g")
+    async with fleet.worker(generate=f"{HOOKS}:encodes_42"):
+        (letter,) = await fleet.dead()
+    assert "set tokenizer to a folder with one" in letter["reason"]
+
+
+async def test_all_requests_of_a_sample_have_one_routing_key_and_no_two_samples_the_same(
+    fleet: Fleet, engine: FakeEngine
+) -> None:
+    await fleet.configure(n=2)
+    await fleet.submit("g")
+    async with fleet.worker(generate=f"{HOOKS}:two_turns"):
+        await fleet.completed(1)
+    counts = Counter(engine.routing_keys)
+    assert sorted(counts.values()) == [2, 2]
+
+
 async def test_a_second_turn_after_a_text_prompt_goes_on_from_the_ids_that_the_engine_told(
     fleet: Fleet, engine: FakeEngine
 ) -> None:
@@ -97,7 +158,6 @@ async def test_between_turns_no_slot_is_held(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("hook", "reason"),
     [
-        ("renders_again", "sample 0: input_ids do not begin with the ids so far"),
         ("makes_nothing", "sample 0: generate ended without a turn of the model"),
         ("odd_metadata", "sample 0: what generate made does not encode"),
         ("generate_raises", f"sample 0: generate {HOOKS}:generate_raises raised SystemExit: 3"),
