@@ -339,7 +339,8 @@ class CompletedGroup:
 
     `entry` is its id in the stream, for ack and recycle. `rewards` is None where the trainer scores itself. Times are
     server time in ms. `prompt_ids` are the ids as rendered (None where the engine took text). `equal` samples say the
-    same as another. `fingerprint` (of tokenizer, template, vocabulary size and end ids) and `dtype` are those of the
+    same as another. `redundant`: so many answers more than n were asked for, and the first n won: the group favours
+    short answers. `fingerprint` (of tokenizer, template, vocabulary size and end ids) and `dtype` are those of the
     worker and the engine that completed it; empty: unknown.
     """
 
@@ -358,6 +359,7 @@ class CompletedGroup:
     claimed_ms: int
     completed_ms: int
     equal: int = 0
+    redundant: int = 0
     fingerprint: str = ""
     dtype: str = ""
     is_stale: bool = False  # beyond the run's max_staleness for the version that the trainer handed in
@@ -389,6 +391,7 @@ class CompletedGroup:
             "attempts": self.attempts,
             "recycled": self.recycled,
             "equal": self.equal,
+            "redundant": self.redundant,
             "fingerprint": self.fingerprint,
             "dtype": self.dtype,
             "seconds": (self.completed_ms - self.submitted_ms) / 1000,

@@ -194,6 +194,7 @@ class RunCounters:
         ("updates_loaded", _of_run("updates_loaded", "Weight updates of engines that went well.")),
         ("updates_failed", _of_run("updates_failed", "Weight updates of engines that left their worker out.")),
         ("tokens_continued", _of_run("tokens_continued", "Tokens of an earlier holder that were kept.")),
+        ("samples_surplus", _of_run("samples_surplus", "Redundant answers that a group did not need any more.")),
         ("rows_rewritten", _of_run("rows_rewritten", "Rows that ended since the history was rewritten.")),
         ("retries", _of_run("retries", "Requests made again.")),
     )

@@ -85,6 +85,7 @@ def _build(entry: Entry, text: bytes | None, born: bytes | None, stored: dict[by
         claimed_ms=int(fields["claimed"]),
         completed_ms=int(fields["completed"]),
         equal=int(fields.get("equal", 0)),
+        redundant=int(fields.get("redundant", 0)),
         fingerprint=fields.get("fingerprint", b"").decode(),
         dtype=fields.get("dtype", b"").decode(),
     )

@@ -39,6 +39,10 @@ class RunConfig(BaseModel):
         Field(description='Samples that the fleet holds at once; "auto": the slots of all live workers.'),
     ] = "auto"
     n: Annotated[int, Field(ge=1, le=4096, description="Samples of a group that does not say its own n.")] = 8
+    redundant: Annotated[
+        int,
+        Field(ge=0, le=4096, description="Answers asked for beyond n; the first n win, which favours short ones."),
+    ] = 0
     refill: Annotated[
         Refill,
         Field(description="A place is free when a whole group is done (group), or when n samples are (sample)."),

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from worker.generate import Brief, SampleFailed, Session, Terms, one_turn
 from worker.health import Fitness
 from worker.hooks import Hook, HookFailed, HookRunner
 from worker.partials import unpack
+from worker.race import Race, redundant_of
 from worker.rewards import Scorer
 from worker.store import SampleStore
 from worker.tokens import Prompt, Prompts
@@ -40,6 +41,7 @@ FULL_CONTEXT = ("engine's context of", "the context of", "context length")
 
 LEAVE_SECONDS = 4.0  # for the engine to tell what it has, and to store that
 
+type Scored = tuple[Sample, float | None]
 type EndsBy = Literal["free", "died", "died_alone", "lost", "gone", "cancelled"]
 type Kind = Literal["completed", "dropped", "lost", "gone", "cancelled"] | Release
 
@@ -83,7 +85,7 @@ class GroupWork:
 
     def __init__(self, parts: Parts, grant: Grant, config: RunConfig, worker: str) -> None:
         self.grant = grant
-        self.unmade = len(grant.missing)  # samples that still need a slot
+        self.unmade = _wanted(len(grant.missing), config)  # samples that still need a slot
         self.may_begin = asyncio.Event()
         self.oldest: int | None = None  # weight version that has made any of its tokens; None: not known
         self._parts = parts
@@ -145,8 +147,9 @@ class GroupWork:
 
     @property
     def _continues(self) -> bool:
-        """Whether a sample may go on from another holder's tokens: the state of an environment is in its holder."""
-        return self._parts.generate is None
+        """Whether a sample may go on from another holder's tokens: the state of an environment is in its holder, and
+        a redundant one has no index yet."""
+        return self._parts.generate is None and not self._config.redundant
 
     # The work
 
@@ -168,19 +171,22 @@ class GroupWork:
             self._begun = await self._read_begun() if self.grant.begun and self._continues else {}
             while (ending := await self._round(group, prompt, stored)) is None:
                 stored = await self._stored()
-                self.unmade = self.grant.n - len(stored)
+                self.unmade = _wanted(self.grant.n - len(stored), self._config)
             return ending
 
     async def _round(self, group: PromptGroup, prompt: Prompt, stored: dict[int, bytes]) -> Ending | None:
         """Makes what is missing, scores, completes; None: the broker misses samples that we took to be stored."""
+        race = Race(self.grant.n, self._config.redundant, stored)
+        found: dict[int, Scored] = {}
         async with asyncio.TaskGroup() as tasks:
-            scored = [
-                tasks.create_task(self._sample(group, prompt, index, stored.get(index)))
-                for index in range(self.grant.n)
-            ]
-        samples = [task.result()[0] for task in scored]
-        found = [task.result()[1] for task in scored]
-        rewards = [reward for reward in found if reward is not None] if self._config.reward == "worker" else None
+            for index, data in stored.items():
+                tasks.create_task(self._score(group, index, data, found))
+            for number in race.numbers:
+                race.enter(number, tasks.create_task(self._run(group, prompt, number, race, found)))
+        self._parts.counters["samples_surplus"] += race.surplus
+        samples = [found[index][0] for index in range(self.grant.n)]
+        given = [found[index][1] for index in range(self.grant.n)]
+        rewards = [reward for reward in given if reward is not None] if self._config.reward == "worker" else None
         try:
             scores = await self._parts.scorer.score_group(group, samples, rewards)
         except HookFailed as error:
@@ -197,6 +203,7 @@ class GroupWork:
             "versions": json.dumps([oldest, newest]),
             "worker": self._worker,
             "equal": self._count_equal(samples),
+            "redundant": max(redundant_of(sample, self.grant.n) for sample in samples),
             **self._parts.proof,
         }
         word = await until_answered(lambda: self._parts.broker.complete(self.grant, fields))
@@ -234,31 +241,47 @@ class GroupWork:
 
     # One sample
 
-    async def _sample(
-        self, group: PromptGroup, prompt: Prompt, index: int, data: bytes | None
-    ) -> tuple[Sample, float | None]:
+    async def _run(self, group: PromptGroup, prompt: Prompt, number: int, race: Race, found: dict[int, Scored]) -> None:
         try:
-            sample = Sample.decode(data if data is not None else await self._make(group, prompt, index))
+            session = self._open(group, prompt, number)
+            sample = await self._make(session)
+            index = race.place(number)
+            if index is None:
+                return
+            sample = replace(sample, index=index, sampling={**sample.sampling, **race.facts(number)})
+            data = await self._put(sample, session)
+        except (SampleFailed, HookFailed, ProtocolMismatch) as error:
+            raise SampleFailed(f"sample {number}: {error}") from error
+        await self._score(group, index, data, found)
+
+    async def _score(self, group: PromptGroup, index: int, data: bytes, found: dict[int, Scored]) -> None:
+        """The reward of a sample is that of the bytes that are stored."""
+        try:
+            sample = Sample.decode(data)
             self._note_version(sample.versions[0])
             self._longest = max(self._longest, sample.length)
-            if self._config.reward == "trainer":
-                return sample, None
-            return sample, await self._parts.scorer.score(group, sample)
+            is_ours = self._config.reward == "worker"
+            found[index] = sample, await self._parts.scorer.score(group, sample) if is_ours else None
         except (SampleFailed, HookFailed, ProtocolMismatch) as error:
             raise SampleFailed(f"sample {index}: {error}") from error
 
-    async def _make(self, group: PromptGroup, prompt: Prompt, index: int) -> bytes:
-        """Generates a sample and stores it. The bytes that are stored: another holder may have been first."""
-        begun, keep = self._begun.get(index), self._keep if self._continues else None
-        brief = Brief(group, prompt, index, self.grant.attempt, self._terms, begun, keep)
-        session = Session(self._parts.sampler, brief)
+    def _open(self, group: PromptGroup, prompt: Prompt, number: int) -> Session:
+        begun, keep = self._begun.get(number), self._keep if self._continues else None
+        brief = Brief(group, prompt, number, self.grant.attempt, self._terms, begun, keep)
+        return Session(self._parts.sampler, brief)
+
+    async def _make(self, session: Session) -> Sample:
         self._sessions.append(session)
         try:
-            sample = await self._generate(session)
+            return await self._generate(session)
         finally:
             self._sessions.remove(session)
-        self.unmade -= 1
-        self._parts.changed.set()
+            self.unmade -= 1
+            self._parts.changed.set()
+
+    async def _put(self, sample: Sample, session: Session) -> bytes:
+        """Stores a sample. The bytes that are stored: another holder may have been first."""
+        index = sample.index
         try:
             data = sample.encode()
         except (InvalidGroup, TypeError, ValueError, OverflowError) as error:
@@ -362,6 +385,10 @@ class GroupWork:
 def _cause(reason: str) -> Loss:
     """Of a lost group, for the counts by length: our own words, and the engine's."""
     return "context" if any(words in reason for words in FULL_CONTEXT) else "other"
+
+
+def _wanted(missing: int, config: RunConfig) -> int:
+    return missing + config.redundant if missing else 0
 
 
 def _first_of(error: BaseException | None) -> BaseException | None:

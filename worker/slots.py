@@ -27,7 +27,7 @@ def room(slots: int, unmade: int, held: int, config: RunConfig) -> int:
     """
     shares = config.open_cap if config.refill == "sample" else _GROUP_SHARES
     most = shares * max(1, window_size(slots, config.n, config.permille))
-    return max(0, min(-(-(slots - unmade) // config.n), most - held))
+    return max(0, min(-(-(slots - unmade) // (config.n + config.redundant)), most - held))
 
 
 class Slots:

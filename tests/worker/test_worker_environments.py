@@ -107,7 +107,7 @@ async def test_the_environment_of_a_lost_group_is_closed(fleet: Fleet, engine: F
     await fleet.submit("g")
     async with fleet.worker(generate=ENVIRONMENT):
         await until(lambda: engine.requests)
-        (token,) = await fleet.broker.client.hkeys(fleet.broker.keys.named("grants"))
+        ((token,),) = await fleet.broker.calls.read([["HKEYS", fleet.broker.keys.named("grants")]])
         await fleet.broker.release(token.decode(), "free")
         await fleet.completed(1)
         await until(lambda: all_closed(2))
