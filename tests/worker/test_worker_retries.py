@@ -190,13 +190,13 @@ async def test_an_abort_at_the_end_of_the_budget_is_a_length(fleet: Fleet, engin
 
 async def test_a_sample_that_is_aborted_too_often_begins_again(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure(n=1)
-    engine.script = lambda _: said([1], finish="abort" if len(engine.requests) <= 9 else "stop")
+    engine.script = lambda _: said([1, 1], finish="abort" if len(engine.requests) <= 9 else "stop")
     await fleet.submit("g")
     async with fleet.worker():
         row = await stored_row(fleet)
-    assert engine.requests[8]["input_ids"] == [5, 6, *[1] * 8]
+    assert engine.requests[8]["input_ids"] == [5, 6, *[1] * 16]
     assert engine.requests[9]["input_ids"] == [5, 6]
-    assert len(row) == 1
+    assert len(row) == 2
 
 
 async def test_an_abort_without_tokens_is_just_asked_again(fleet: Fleet, engine: FakeEngine) -> None:
@@ -216,14 +216,14 @@ async def test_an_aborted_text_prompt_goes_on_from_the_ids_that_the_engine_told(
     fleet: Fleet, engine: FakeEngine
 ) -> None:
     await fleet.configure(n=1)
-    answers = [said([1], finish="abort", prompt_token_ids=[40, 41]), said([2])]
+    answers = [said([1, 3], finish="abort", prompt_token_ids=[40, 41]), said([2])]
     engine.script = lambda _: answers[len(engine.requests) - 1]
     await fleet.submit("g", prompt="two and two?", input_ids=None)
     async with fleet.worker():
         row = await stored_row(fleet)
     assert engine.requests[0]["text"] == "two and two?"
-    assert engine.requests[1]["input_ids"] == [40, 41, 1]
-    assert row.ids.tolist() == [1, 2]
+    assert engine.requests[1]["input_ids"] == [40, 41, 1, 3]
+    assert row.ids.tolist() == [1, 3, 2]
 
 
 async def test_a_group_that_is_given_up_aborts_its_running_requests_at_the_engine(
