@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from bench import chart, codec, makespan, queue, roundtrips, slots, throughput, viewers, wake
+from bench import chart, codec, makespan, partials, queue, roundtrips, slots, throughput, viewers, wake
 from bench.place import Place
 from bench.rows import Table, write_json
 from deploy.embedded import EmbeddedServer
@@ -23,6 +23,7 @@ MEASURES: Mapping[str, Measure] = {
     "roundtrips": roundtrips.measure,
     "wake": wake.measure,
     "codec": codec.measure,
+    "partials": partials.measure,
     "queue": queue.measure,
     "viewers": viewers.measure,
     "chart": chart.measure,

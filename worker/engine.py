@@ -91,8 +91,9 @@ class Wish:
 class EngineClient:
     """One engine. `vocab_size` and `has_text` are known once `info` has been asked, or given."""
 
-    def __init__(self, url: str, api_key: str = "", timeout_seconds: float = 1800) -> None:
+    def __init__(self, url: str, api_key: str = "", timeout_seconds: float = 1800, is_router: bool = False) -> None:
         self.url = url.rstrip("/")
+        self.is_router = is_router  # sglang-router: tells nothing of its engines, and forwards only requests
         self.vocab_size: int | None = None
         self.has_text = True
         self.gate = Gate()
@@ -175,12 +176,16 @@ class EngineClient:
 
     async def decode(self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str] | None:
         """The texts of these ids, by the engine's own tokenizer; None where it has none, or does not answer."""
+        if self.is_router:
+            return None
         body = json.dumps({"tokens": sequences, "skip_special_tokens": skip_special_tokens}).encode()
         texts = await self._ask_tokenizer("/detokenize", body, "text")
         return cast(list[str], texts) if isinstance(texts, list) else None
 
     async def encode(self, text: str) -> list[int] | None:
         """The ids of a text without special ones around it, by the engine's own tokenizer; None as for `decode`."""
+        if self.is_router:
+            return None
         body = json.dumps({"prompt": text, "add_special_tokens": False}).encode()
         ids = await self._ask_tokenizer("/tokenize", body, "tokens")
         return cast(list[int], ids) if isinstance(ids, list) else None
@@ -194,6 +199,8 @@ class EngineClient:
 
     async def info(self) -> EngineInfo:
         """From /model_info and /server_info. Errors: EngineUnavailable, EngineRejected."""
+        if self.is_router:
+            return EngineInfo()
         model, server = await self._get_json("/model_info"), await self._get_json("/server_info")
         longest = _number(server.get("max_req_input_len"))
         info = EngineInfo(
@@ -214,6 +221,11 @@ class EngineClient:
 
     async def check_ready(self) -> Serving:
         """The weights that a ready engine serves. Errors: EngineUnavailable, EngineRejected."""
+        if self.is_router:
+            status = await self._status("/readiness", _CONTROL_SECONDS)
+            if status != 200:
+                raise EngineUnavailable(f"the router at {self.url} is not ready: /readiness answers {status}")
+            return Serving("", "")
         if await self._status("/ready", _CONTROL_SECONDS) != 200:
             # Once unready, the engine stays so until its next good /health.
             status = await self._status("/health", _HEALTH_SECONDS)
@@ -346,6 +358,8 @@ class EngineClient:
 
     def abort_soon(self, rid: str) -> None:
         """The engine notices a closed connection seconds later; this is at once, and nobody waits for it."""
+        if self.is_router:
+            return
         abort = asyncio.get_running_loop().create_task(self._abort(rid))
         self._aborts.add(abort)
         abort.add_done_callback(self._aborts.discard)

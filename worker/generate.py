@@ -28,7 +28,7 @@ from worker.answers import Fault, Piece
 from worker.asking import Asker, Sampler
 from worker.partials import can_continue, is_of, made_of, pack, resume
 from worker.rows import RowBuilder
-from worker.tokens import Prompt, check_ids, fit
+from worker.tokens import Prompt, check_ids, check_routed, fit
 from worker.waits import back_off
 
 type Ended = Literal["stop", "length", "timeout"]
@@ -228,6 +228,8 @@ class Session:
     def _params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         params: dict[str, Any] = {**self._brief.prompt.params, **given}
         check_sampling(params, self._brief.terms.bent_sampling)
+        if self._sampler.engine.is_router:
+            check_routed(params)
         seed = params.get("sampling_seed")
         if type(seed) is int and "sampling_seed" not in given:
             params["sampling_seed"] = seed_of(seed, self.prompt.id, self.index)

@@ -127,7 +127,8 @@ class GroupWork:
         """
         if self._stopped is None and not self._finishing:
             self._stopped, self._why = kind, why
-            if self._work is not None and keeps and self._continues and self._sessions:
+            keeps = keeps and self._continues and not self._parts.sampler.engine.is_router
+            if self._work is not None and keeps and self._sessions:
                 self._leaving = asyncio.get_running_loop().create_task(self._leave(self._work))
             elif self._work is not None:
                 self._work.cancel()

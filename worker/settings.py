@@ -62,6 +62,10 @@ class WorkerSettings(BaseSettings):
     engine_url: Annotated[str, Field(pattern=r"^https?://", description="The SGLang server beside this worker.")] = (
         "http://127.0.0.1:30000"
     )
+    engine_kind: Annotated[
+        Literal["engine", "router"],
+        Field(description="router: engine_url is an sglang-router, which tells nothing of its engines."),
+    ] = "engine"
     engine_api_key: Annotated[str, Field(description="Bearer key of the engine; empty: none.")] = ""
     slots: Annotated[
         int | None, Field(ge=1, description="Samples that the engine serves at once; default: what it says, else 32.")
@@ -153,6 +157,14 @@ class WorkerSettings(BaseSettings):
             raise ValueError("max_new_tokens fills the whole context_length: lower it")
         if self.adapt_slots and self.slots is not None and self.least_slots > self.slots:
             raise ValueError("least_slots is more than slots: lower it")
+        if self.engine_kind == "router":
+            unsaid = [name for name in ("slots", "context_length", "vocab_size") if getattr(self, name) is None]
+            if unsaid:
+                raise ValueError(f"a router tells nothing of its engines: set {', '.join(unsaid)}")
+            if self.partial_tokens:
+                raise ValueError(
+                    "a router drops stream_interval, and each token would be an event: leave out partial_tokens"
+                )
         return self
 
     @property

@@ -132,7 +132,12 @@ async def _open(settings: WorkerSettings, things: AsyncExitStack) -> Opened:
     scorer = Scorer(settings, runner, fitness, metrics)
     things.push_async_callback(scorer.close)
     client = await things.enter_async_context(connect(settings.redis_url))
-    engine = EngineClient(settings.engine_url, settings.engine_api_key, settings.request_timeout_seconds)
+    engine = EngineClient(
+        settings.engine_url,
+        settings.engine_api_key,
+        settings.request_timeout_seconds,
+        is_router=settings.engine_kind == "router",
+    )
     await things.enter_async_context(engine)
     probes = Probes(metrics.registry, fitness)
     try:

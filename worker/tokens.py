@@ -16,6 +16,7 @@ from typing import Any
 
 from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import PromptGroup
+from rolloutfleet.sampling import cuts_off
 from worker.model import read_end_ids
 
 type Json = Mapping[str, Any]
@@ -158,6 +159,25 @@ def check_ids(ids: Sequence[int], vocab_size: int | None) -> None:
     if ids and not (min(ids) >= 0 and max(ids) < highest):
         bad = next(token for token in ids if not 0 <= token < highest)
         raise InvalidGroup(f"input_ids: {bad} is outside of the engine's vocabulary of {highest}")
+
+
+# Of sampling parameters, what sglang-router 0.3.2 leaves out of the request that it forwards.
+_DROPPED_BY_ROUTERS = (
+    "stop_regex",
+    "structural_tag",
+    "spaces_between_special_tokens",
+    "custom_params",
+    "logit_bias",
+    "stream_interval",
+)
+
+
+def check_routed(params: Json) -> None:
+    """Errors: InvalidGroup for parameters that would be left out on the way, so that the answer is another one's."""
+    dropped = [name for name in _DROPPED_BY_ROUTERS if params.get(name) is not None]
+    if dropped or cuts_off(params):
+        names = ", ".join(dropped) or "the sampling mask of top_p, top_k or min_p"
+        raise InvalidGroup(f"sampling_params: a router drops {names}: leave it out, or give the engine itself")
 
 
 def fit(length: int, budget: int, is_explicit: bool, context_length: int | None) -> int:

@@ -84,6 +84,7 @@ class FakeEngine:
         self.running = 0
         self.most_running = 0
         self.is_ready = True
+        self.is_router = False
         self.weight_version = "7"
         self.model_path = "/launched"
         self.calls: list[str] = []  # what steers it: pauses with their mode, loads with their version, continue
@@ -112,6 +113,7 @@ class FakeEngine:
                 web.post("/detokenize", self._detokenize),
                 web.post("/tokenize", self._tokenize),
                 web.get("/ready", self._ready),
+                web.get("/readiness", self._readiness),
                 web.get("/health", self._ready),
                 web.get("/model_info", self._model_info),
                 web.post("/pause_generation", self._pause),
@@ -193,10 +195,15 @@ class FakeEngine:
         assert asked["add_special_tokens"] is False
         return web.json_response({"tokens": [ids[letter] for letter in asked["prompt"]]})
 
+    async def _readiness(self, _: web.Request) -> web.Response:
+        return web.Response(status=404 if not self.is_router else 200 if self.is_ready else 503)
+
     async def _ready(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.is_ready else 503)
 
     async def _model_info(self, _: web.Request) -> web.Response:
+        if self.is_router:
+            raise web.HTTPNotFound
         info = {"weight_version": self.weight_version, "tokenizer_path": self.tokenizer_path}
         info["model_path"] = self.model_path
         return web.json_response(info | self.model_info)

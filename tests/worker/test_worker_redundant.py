@@ -8,6 +8,7 @@ from rolloutfleet.reading import fetch
 from tests.fakes.engine import Chosen, FakeEngine, Json, never, said
 from tests.worker import hooks
 from tests.worker.fleet import Fleet, until
+from worker.generate import Session
 from worker.race import Race, redundant_of
 
 SEED = {"sampling_seed": 1}
@@ -90,7 +91,7 @@ async def test_the_next_holder_makes_what_is_missing_with_seeds_of_its_own(fleet
 
 async def test_environments_of_the_surplus_are_closed(fleet: Fleet, engine: FakeEngine) -> None:
     hooks.switches.clear()
-    hooks.switches["play"] = lambda session: session.generate()
+    hooks.switches["play"] = Session.generate
     first_two_answer(engine)
     await fleet.configure(n=2, redundant=2)
     await fleet.submit("g", sampling_params=SEED)
