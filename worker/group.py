@@ -268,6 +268,8 @@ class GroupWork:
 
     def _open(self, group: PromptGroup, prompt: Prompt, number: int) -> Session:
         begun, keep = self._begun.get(number), self._keep if self._continues else None
+        if begun is not None:
+            self._note_version(begun.versions[0])
         brief = Brief(group, prompt, number, self.grant.attempt, self._terms, begun, keep)
         return Session(self._parts.sampler, brief)
 
