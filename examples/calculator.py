@@ -5,7 +5,6 @@ trained on what it did not say. After a few calls, or when it calls no more, the
 """
 
 import ast
-import operator
 from collections.abc import Callable, Mapping
 
 from worker.generate import Session
@@ -15,10 +14,10 @@ CALL, END = "<calc>", "</calc>"
 _MOST_DIGITS = 30
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
 }
 
 
