@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deploy.simulator import Simulator, SimulatorSettings
+from deploy.simulator import Faults, Simulator, SimulatorSettings
 from rolloutfleet.messages import CompletedGroup, Row
 from rolloutfleet.policy import Publication
 from rolloutfleet.settings import RunConfig
@@ -18,7 +17,14 @@ from tests.worker.fleet import Fleet, until
 LONG = 60
 GROUPS, N, SLOTS = 3, 2, 4
 SETTINGS = SimulatorSettings(
-    slots=SLOTS, speed=200, half=0, any_weights=True, health_seconds=0, health_timeout_seconds=1, weight_version="0"
+    slots=SLOTS,
+    speed=2000,
+    half=0,
+    faults=Faults(slow_factor=1000),
+    any_weights=True,
+    health_seconds=0,
+    health_timeout_seconds=1,
+    weight_version="0",
 )
 
 
@@ -43,15 +49,17 @@ async def submit(fleet: Fleet, *ids: str) -> None:
     await fleet.submit(*ids, sampling_params={"max_new_tokens": LONG, "ignore_eos": True})
 
 
-def stall(simulator: Simulator, stalled: bool) -> None:
-    simulator.service.set_faults(replace(simulator.service.faults, stalled=stalled))
+def hurry(*simulators: Simulator) -> None:
+    """From here on they are fast: until then no request ends by itself while a test waits for something."""
+    for simulator in simulators:
+        simulator.service.set_faults(Faults())
 
 
 def has_begun(simulator: Simulator) -> bool:
-    """Whether every slot is busy with a request that has made some tokens and is far from its end."""
+    """Whether every slot is busy with a request that has made some tokens, and is far from its end."""
     engine = simulator.service.engine
     engine.settle()
-    return engine.running == SLOTS and engine.tokens_held() > SLOTS * 8
+    return engine.running == SLOTS and all(engine.made(job) > 1 for job in engine.unfinished()[:SLOTS])
 
 
 def trainer_of(fleet: Fleet) -> Trainer:
@@ -89,13 +97,12 @@ async def test_an_update_loses_nothing_and_labels_every_token(fleet: Fleet, simu
         async with fleet.worker(engine_url=simulator.url, reward=""):
             await submit(fleet, *(f"g{number}" for number in range(GROUPS)))
             await until(lambda: has_begun(simulator))
-            stall(simulator, True)
             await publish(fleet, "/w/2", mode=mode)
             if mode == "drain":
                 await until(lambda: fleet.facts('"updating"'))
-                stall(simulator, False)
+                hurry(simulator)
             await until(lambda: simulator.service.weight_version == "2")
-            stall(simulator, False)
+            hurry(simulator)
             groups = await trained(trainer, GROUPS)
     assert versions(groups) == ({(1,), (2,)} if mode == "drain" else {(1, 2), (2,)})
     assert [len(row) for row in rows(groups)] == [LONG] * GROUPS * N
@@ -123,9 +130,11 @@ async def test_a_rolling_update_reaches_every_engine_while_samples_run(fleet: Fl
             await things.enter_async_context(fleet.worker(pod=f"pod{number}", engine_url=engine.url, reward=""))
         ids = [f"g{number}" for number in range(12)]
         await submit(fleet, *ids)
+        await until(lambda: {engine.service.weight_version for engine in engines} == {"1"})
         await until(lambda: all(engine.service.engine.running for engine in engines))
         await publish(fleet, "/w/2", at_once=1)
         await until(lambda: {engine.service.weight_version for engine in engines} == {"2"})
+        hurry(*engines)
         groups = await trained(trainer, len(ids))
         await submit(fleet, "last")
         last = await trained(trainer, 1)
@@ -142,9 +151,10 @@ async def test_two_workers_beside_one_engine_load_once(fleet: Fleet, simulator: 
             fleet.worker(pod="other", engine_url=simulator.url, slots=2, reward=""),
         ):
             await submit(fleet, *(f"g{number}" for number in range(GROUPS)))
-            await until(lambda: simulator.service.engine.running)
+            await until(lambda: simulator.service.weight_version == "1" and simulator.service.engine.running)
             await publish(fleet, "/w/2")
             await until(lambda: simulator.service.weight_version == "2")
+            hurry(simulator)
             groups = await trained(trainer, GROUPS)
             await until(lambda: fleet.facts('"weight_version":"2"'))
     assert await fleet.stat("updates_loaded") == 2
