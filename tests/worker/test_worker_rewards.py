@@ -273,9 +273,12 @@ async def test_while_the_reward_service_is_away_nothing_is_claimed_and_no_attemp
 ) -> None:
     await fleet.configure(n=1, max_attempts=1)
     service.status = 503
-    await fleet.submit("g", "h")
+    await fleet.submit("g")
     async with fleet.worker(reward_url=service.url, slots=1):
         await until(lambda: fleet.facts('"reward_down"'))
+        await fleet.submit("h")
+        tries = len(service.asked)
+        await until(lambda: len(service.asked) >= tries + 2)
         claimed = await fleet.stat("claimed")
         service.status = 200
         entries = await fleet.completed(2)
