@@ -181,10 +181,10 @@ async def test_contract_an_update_changes_the_log_probabilities_of_a_running_req
     own: Own, spawn: Spawn
 ) -> None:
     body: Json = {"input_ids": list(range(5, 105)), "return_logprob": True}
-    greedy: Json = {"max_new_tokens": 2000, "ignore_eos": True, "temperature": 0, "sampling_seed": 1}
+    greedy: Json = {"max_new_tokens": 400, "ignore_eos": True, "temperature": 0, "sampling_seed": 1}
     async with own() as engine, client_of(engine.url) as client:
         whole = await client.generate(greedy, **body)
-        await client.post("/slow_down", {"forward_sleep_time": 0.05})
+        await client.post("/slow_down", {"forward_sleep_time": 0.2})
         request = spawn(client.generate(greedy, **body))
         await client.until_load(running=1)
         await client.post("/pause_generation", {"mode": "retract"})
@@ -195,7 +195,7 @@ async def test_contract_an_update_changes_the_log_probabilities_of_a_running_req
         changed = await request
     (*_, span) = changed["meta_info"]["weight_versions"]
     start = span["start"]
-    assert (span["version"], span["end"]) == ("1", 2000)
+    assert (span["version"], span["end"]) == ("1", 400)
     assert _said(changed)[:start] == [pytest.approx(pair, abs=1e-4) for pair in _said(whole)[:start]]
     assert _said(changed)[start:] != [pytest.approx(pair, abs=1e-4) for pair in _said(whole)[start:]]
 
