@@ -48,7 +48,8 @@ class Scaler:
             for worker in unit.workers if why else ():
                 mark = view.marks.get(worker)
                 if mark is None or mark.why != why or worker not in told:
-                    new[worker] = Mark(why or "", mark.since_ms if mark and mark.why == why else view.now_ms)
+                    # Its time runs from when it was first told, whatever the reason; not while it had forgotten.
+                    new[worker] = Mark(why or "", mark.since_ms if mark and worker in told else view.now_ms)
                     names |= {unit.name: why or ""} if mark is None else {}
         if new:
             self._check()
