@@ -18,8 +18,9 @@ import numpy as np
 from rolloutfleet.errors import EngineRejected
 from rolloutfleet.metrics import EngineFault, WorkerMetrics
 from worker.answers import Fault, Piece
-from worker.engine import EngineBusy, EngineClient, NoAnswer, Wish
+from worker.engine import EngineClient, Wish
 from worker.health import EngineHealth
+from worker.refusals import EngineBusy, NoAnswer
 from worker.slots import Slots
 from worker.tokens import Limits, Tokenizer
 from worker.waits import back_off

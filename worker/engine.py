@@ -20,31 +20,17 @@ from typing import Any, Literal, Self, cast
 import aiohttp
 
 from rolloutfleet.errors import EngineRejected, EngineUnavailable
-from rolloutfleet.metrics import EngineFault
 from worker.answers import Asked, Fault, Piece, check_answer, read_unfinished
 from worker.events import ended_by, read_events
 from worker.gate import Gate
+from worker.refusals import REJECTIONS, NoAnswer, engine_words, refusal, words_of
 
-# Of the request itself. Other 4xx speak of the way to the engine (key, path, proxy): not the group's fault.
-_REJECTIONS = (400, 413, 422)
 _CONTROL_SECONDS = 10.0
 _RETRACTIONS = "sglang:num_retracted_requests_total"
 NO_HEADERS: Mapping[str, str] = {}
 _KEPT_FREE = 6  # SGLang's longest input is its context less this, where it doesn't tell the context
 _PAUSE_SECONDS = 60.0  # with abort it waits until all that runs was answered, and looks once a second
 _HEALTH_SECONDS = 25.0  # a good /health makes a token: up to 20 s under load
-
-
-class NoAnswer(EngineUnavailable):
-    """This request got no answer; `fault` is the name under which it is counted."""
-
-    def __init__(self, fault: EngineFault, message: str) -> None:
-        super().__init__(message)
-        self.fault: EngineFault = fault
-
-
-class EngineBusy(NoAnswer):
-    """The engine lives, and has no room now (429, or 503 with a full queue)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +142,10 @@ class EngineClient:
                 end.cancel()
         if status == 200:
             return check_answer(answer, asked)
-        if status in _REJECTIONS and _engine_words(answer) is None:
+        if status in REJECTIONS and engine_words(answer) is None:
             # Not the engine's own: a proxy's, perhaps. A request that is at fault ends by the number of tries.
-            return Fault("refused_without_words", f"refused ({status}) not in the engine's words: {_words(answer)}")
-        raise _refusal(status, answer)
+            return Fault("refused_without_words", f"refused ({status}) not in the engine's words: {words_of(answer)}")
+        raise refusal(status, answer)
 
     async def _send(self, request: dict[str, Any], asked: Asked, wish: Wish) -> tuple[int, bytes]:
         headers = {"X-SMG-Routing-Key": wish.key} if wish.key else {}  # sglang-router's; an engine ignores it
@@ -265,7 +251,7 @@ class EngineClient:
         except aiohttp.ClientPayloadError as error:
             raise EngineUnavailable(f"{self.url}{path}: {error}") from error
         if status != 200:
-            raise _refusal(status, answer)
+            raise refusal(status, answer)
         try:
             content: Any = json.loads(answer or b"{}")
         except ValueError:
@@ -299,7 +285,7 @@ class EngineClient:
         except aiohttp.ClientPayloadError as error:
             raise EngineUnavailable(f"{self.url}/generate: {error}") from error
         if status != 200:
-            raise _refusal(status, answer)
+            raise refusal(status, answer)
         meta: Any = json.loads(answer)["meta_info"]
         return meta
 
@@ -309,7 +295,7 @@ class EngineClient:
         except aiohttp.ClientPayloadError as error:
             raise EngineUnavailable(f"{self.url}{path}: {error}") from error
         if status != 200:
-            raise _refusal(status, body)
+            raise refusal(status, body)
         try:
             answer: Any = json.loads(body)
         except ValueError as error:
@@ -372,20 +358,6 @@ class EngineClient:
             return  # the closed connection ends the request, too
 
 
-def _refusal(status: int, body: bytes) -> EngineRejected | NoAnswer:
-    words = _words(body)
-    if status in _REJECTIONS:
-        return EngineRejected(f"the engine refuses the request ({status}): {words}")
-    if status in (401, 403):
-        return NoAnswer("key_refused", f"the engine refuses the key ({status}): set engine_api_key")
-    if status == 429:
-        return EngineBusy("full_429", f"the engine is full ({status}): {words}")
-    if status == 503 and "queue is full" in words:
-        return EngineBusy("full_503", f"the engine is full ({status}): {words}")
-    fault: EngineFault = "error_500" if status == 500 else "error_503" if status == 503 else "error_other"
-    return NoAnswer(fault, f"the engine answers {status}: {words}")
-
-
 def _retractions(metrics: bytes) -> int | None:
     """The sum over the engine's ranks, in Prometheus' text; None: it is not there."""
     lines = [line for line in metrics.decode(errors="replace").splitlines() if line.startswith(_RETRACTIONS)]
@@ -393,24 +365,6 @@ def _retractions(metrics: bytes) -> int | None:
         return round(sum(float(line.rsplit(maxsplit=1)[1]) for line in lines)) if lines else None
     except (ValueError, IndexError, OverflowError):
         return None
-
-
-def _words(body: bytes) -> str:
-    """The message in an error's body; else its beginning."""
-    words = _engine_words(body)
-    return body[:300].decode(errors="replace") if words is None else words
-
-
-def _engine_words(body: bytes) -> str | None:
-    """The message in an error's body, which comes in four shapes; None: these are not the engine's words."""
-    try:
-        answer: Any = json.loads(body)
-        is_flat = answer.get("object") == "error" or answer.get("success") is False
-        error: Any = answer if is_flat else answer["error"]
-        message: Any = error if isinstance(error, str) else error["message"]
-    except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
-        return None
-    return message[:500] if isinstance(message, str) and message else None
 
 
 def _number(value: object) -> int | None:

@@ -10,19 +10,19 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
 
 import numpy as np
 from redis.exceptions import RedisError
 
 from rolloutfleet.broker import Begun, Broker, Finished, Release
 from rolloutfleet.errors import BrokerUnavailable, EngineRejected, InvalidGroup, ProtocolMismatch
-from rolloutfleet.lengths import Loss, completed_field, lost_field
+from rolloutfleet.lengths import completed_field, lost_field
 from rolloutfleet.messages import UNKNOWN_VERSION, Grant, PromptGroup, Sample
 from rolloutfleet.settings import RunConfig
 from worker.asking import Sampler
+from worker.endings import Ending, EndsBy, Over, cause_of, first_of, until_answered
 from worker.environments import play
 from worker.generate import Brief, SampleFailed, Session, Terms, one_turn
 from worker.health import Fitness
@@ -35,32 +35,9 @@ from worker.tokens import Prompt, Prompts
 
 log = logging.getLogger("worker.group")
 
-# The reasons of failures that this file gives begin so: other reasons (lease expired, the process died) are crashes.
-OUR_WORDS = ("sample ", "group ")
-FULL_CONTEXT = ("engine's context of", "the context of", "context length")
-
 LEAVE_SECONDS = 4.0  # for the engine to tell what it has, and to store that
 
 type Scored = tuple[Sample, float | None]
-type EndsBy = Literal["free", "died", "died_alone", "lost", "gone", "cancelled"]
-type Kind = Literal["completed", "dropped", "lost", "gone", "cancelled"] | Release
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a hold on a group ends. completed, dropped, cancelled: done; lost, gone: not ours; else released so."""
-
-    kind: Kind
-    reason: str = ""
-    cause: Loss = "other"
-
-
-class Over(Exception):
-    """Inside of this file: the group is not ours any more."""
-
-    def __init__(self, kind: Literal["lost", "gone"]) -> None:
-        super().__init__(kind)
-        self.kind: Literal["lost", "gone"] = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +330,7 @@ class GroupWork:
     def _judge(self, work: asyncio.Task[Ending]) -> Ending:
         if work.cancelled():
             return Ending(self._stopped or "free", self._why)
-        error = _first_of(work.exception())
+        error = first_of(work.exception())
         if error is None:
             return work.result()
         if self._stopped is not None:
@@ -362,9 +339,9 @@ class GroupWork:
             case Over(kind=kind):
                 return Ending(kind)
             case InvalidGroup() | EngineRejected():
-                return Ending("reject", str(error), _cause(str(error)))
+                return Ending("reject", str(error), cause_of(str(error)))
             case SampleFailed():
-                return Ending("fail", str(error), _cause(str(error)))
+                return Ending("fail", str(error), cause_of(str(error)))
             case TimeoutError():
                 return self._late()
             case _:
@@ -385,27 +362,5 @@ class GroupWork:
         return Ending("lost") if word == "lost" else ending
 
 
-def _cause(reason: str) -> Loss:
-    """Of a lost group, for the counts by length: our own words, and the engine's."""
-    return "context" if any(words in reason for words in FULL_CONTEXT) else "other"
-
-
 def _wanted(missing: int, config: RunConfig) -> int:
     return missing + config.redundant if missing else 0
-
-
-def _first_of(error: BaseException | None) -> BaseException | None:
-    """The first error inside of a task group's."""
-    first: Any = error
-    while isinstance(first, BaseExceptionGroup):
-        first = cast(BaseExceptionGroup[BaseException], first).exceptions[0]
-    return first
-
-
-async def until_answered[T](call: Callable[[], Awaitable[T]]) -> T:
-    """Calls a step until the broker answers: it is the same step each time. Who needs an end cancels."""
-    while True:
-        try:
-            return await call()
-        except BrokerUnavailable as error:
-            log.debug("%s", error)  # the heartbeat says it, once for all groups

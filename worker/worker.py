@@ -20,7 +20,8 @@ from rolloutfleet.errors import BrokerUnavailable
 from rolloutfleet.messages import UNKNOWN_VERSION, Grant
 from rolloutfleet.settings import RunConfig
 from worker.answers import version_number
-from worker.group import OUR_WORDS, EndsBy, GroupWork, Parts, until_answered
+from worker.endings import OUR_WORDS, EndsBy, until_answered
+from worker.group import GroupWork, Parts
 from worker.heartbeat import Heart
 from worker.hints import Hints
 from worker.settings import WorkerSettings
