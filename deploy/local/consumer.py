@@ -102,7 +102,7 @@ class Consumer:
         """Weights in name only: simulated engines load any folder."""
         folder = weights / f"step-{len(self.seen.steps)}"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "model.safetensors").write_text(f"step {len(self.seen.steps)}\n")
+        (folder / "weights").write_text(f"step {len(self.seen.steps)}\n")
         self._version = await self._trainer.publish_weights(folder, label=folder.name)
 
     def _end(self, ids: Set[str]) -> None:

@@ -184,7 +184,7 @@ async def test_a_server_that_knows_no_flags_gets_the_scripts_without_them(fleet:
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_s_first_line_says_what_it_may_do_and_its_header_what_it_answers(step: str):
     text = compose(step, flags=True)
-    brings_work_in = step in ("submit", "requeue_dead")
+    brings_work_in = step in ("submit", "requeue_dead", "keep")
     assert text.startswith("#!lua\n" if brings_work_in else "#!lua flags=allow-oom\n")
     assert f"-- {step}: " in text
     assert "#!lua" not in compose(step, flags=False)
