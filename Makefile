@@ -13,12 +13,14 @@ export PYTHONPATH := $(CURDIR)
 PIP := env -u PIP_TARGET -u PIP_PREFIX -u PIP_REQUIRE_HASHES PIP_USER=0 $(PY) -m pip \
 	--disable-pip-version-check --no-input --retries 10 --timeout 60
 
-.PHONY: help demo test test-engine check chaos model bench chart lock clean
+.PHONY: help demo test test-engine cluster test-cluster check chaos model bench chart lock clean
 
 help:
 	@echo "make demo    the whole fleet on this machine, for about half a minute"
 	@echo "make test    the tests that take seconds (ARGS goes to pytest)"
 	@echo "make test-engine  the contract and a fleet on the real SGLang, on the CPU (5 GB, once, in the user's cache)"
+	@echo "make cluster a real Kubernetes cluster on this machine (root, Debian; built once); ARGS=stop ends it"
+	@echo "make test-cluster  the chart and the operator on a real cluster: that one, one of its own, or KUBECONFIG's"
 	@echo "make check   formatting, lint, types, who may import whom, what the chart has generated"
 	@echo "make chaos   real workers and a real broker, killed and frozen for minutes"
 	@echo "make model   the specification of the steps, explored further than in make test"
@@ -35,6 +37,12 @@ test: $(INSTALLED)
 
 test-engine: $(INSTALLED)
 	$(PY) -m tests.engine $(ARGS)
+
+cluster: $(INSTALLED)
+	@$(PY) -m tests.cluster $(ARGS)
+
+test-cluster: $(INSTALLED)
+	$(PY) -m tests.cluster test $(ARGS)
 
 check: $(INSTALLED)
 	$(PY) -m ruff check .

@@ -1,0 +1,126 @@
+"""What each component may do in the cluster, what is refused to it, and what a strict namespace says to its pods."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.cluster.jobs import Job
+from tests.cluster.kube import CommandFailed, Json, kubectl, name_of
+from tests.cluster.release import CHART, Release, values_of
+
+LEASE = "leases.coordination.k8s.io/fleet-rolloutfleet-operator"
+MUST = [
+    *(f"{verb} pods" for verb in ("get", "list", "watch", "delete")),
+    "get deployments.apps",
+    *(f"{verb} deployments.apps/scale" for verb in ("get", "patch")),
+    *(f"{verb} events" for verb in ("create", "patch")),
+    "create leases.coordination.k8s.io",
+    *(f"{verb} {LEASE}" for verb in ("get", "patch")),
+]
+MUST_NOT = [
+    *(f"{verb} pods" for verb in ("create", "patch", "update", "deletecollection")),
+    *("create pods/exec", "create pods/eviction", "get pods/log"),
+    *(f"{verb} deployments.apps" for verb in ("list", "create", "patch", "update", "delete")),
+    *(f"{verb} secrets" for verb in ("get", "list", "watch")),
+    *(f"{verb} configmaps" for verb in ("get", "list")),
+    *(f"{verb} leases.coordination.k8s.io/another" for verb in ("get", "patch", "delete")),
+    *("get nodes", "list namespaces", "create rolebindings.rbac.authorization.k8s.io", "create serviceaccounts/token"),
+]
+
+
+async def may(release: Release, account: str, what: str, namespace: str = "") -> bool:
+    who = f"system:serviceaccount:{release.namespace}:{account}"
+    words = what.split()
+    resource, _, sub = words[1].partition("/")
+    asked = [words[0], f"{resource}/{sub}"] if resource.startswith("leases") and sub else [words[0], resource]
+    part = [f"--subresource={sub}"] if sub and not resource.startswith("leases") else []
+    try:
+        await kubectl("auth", "can-i", *asked, *part, "--as", who, "-n", namespace or release.namespace)
+    except CommandFailed:
+        return False
+    return True
+
+
+async def test_the_operator_may_do_what_it_must_and_nothing_else(release: Release, job: Job) -> None:
+    await release.install({"worker": {"replicas": 0}})
+    account = f"{release.base}-operator"
+    assert [what for what in MUST if not await may(release, account, what)] == []
+    assert [what for what in MUST_NOT if await may(release, account, what)] == []
+    assert [what for what in MUST if await may(release, account, what, "default")] == []
+
+
+async def test_what_the_operators_token_may_not_do_is_answered_403(release: Release, job: Job) -> None:
+    await release.install({"worker": {"replicas": 0}})
+    token = (await kubectl("create", "token", f"{release.base}-operator", "-n", release.namespace)).strip()
+    as_operator = (
+        "--kubeconfig=/dev/null",
+        "--insecure-skip-tls-verify",
+        "--server",
+        await _server(),
+        "--token",
+        token,
+    )
+    assert await kubectl(*as_operator, "get", "pods", "-n", release.namespace, "-o", "name")
+    for words in (("get", "secrets"), ("delete", "deployment", release.deployment), ("get", "configmaps")):
+        with pytest.raises(CommandFailed, match="orbidden"):
+            await kubectl(*as_operator, *words, "-n", release.namespace)
+
+
+async def _server() -> str:
+    config = json.loads(await kubectl("config", "view", "--minify", "-o", "json"))
+    return config["clusters"][0]["cluster"]["server"]
+
+
+async def test_workers_and_the_api_carry_no_token(release: Release, job: Job) -> None:
+    await release.install({"worker": {"replicas": 1}, "api": {"enabled": True}})
+    for component in ("worker", "api"):
+        (pod,) = await release.live(component)
+        volumes = [name for volume in pod["spec"]["volumes"] for name in volume if name == "projected"]
+        assert volumes == [], component
+
+
+async def test_a_restricted_namespace_admits_every_pod_but_engines_with_an_exception(
+    release: Release, job: Job
+) -> None:
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    await kubectl("label", "namespace", release.namespace, enforced)
+    await release.install({"worker": {"replicas": 1}, "api": {"enabled": True}})
+    await release.workers_ready(1)
+    await _dry_run(release, {"engine": {"mode": "sidecar", "model": "some/model"}})
+    privileged = {"engine": {"mode": "sidecar", "model": "some/model"}, "worker": {"pod": {"hostIPC": True}}}
+    with pytest.raises(CommandFailed, match="hostIPC"):
+        await _dry_run(release, privileged)
+
+
+async def _dry_run(release: Release, over: Json) -> None:
+    """The worker's pod by itself, as the namespace's rules see it."""
+    values = values_of(release.run) | {"worker": over.get("worker", {})} | {"engine": over["engine"]}
+    rendered = await release.helm("template", release.name, str(CHART), "--values", "-", stdin=json.dumps(values))
+    found: list[Json] = [each for each in yaml.safe_load_all(rendered) if each]
+    (worker,) = [
+        each for each in found if each["kind"] == "Deployment" and each["metadata"]["name"] == release.deployment
+    ]
+    template: Json = worker["spec"]["template"]
+    metadata = template["metadata"] | {"name": "tried", "namespace": release.namespace}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    await kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+
+
+async def test_a_disruption_budget_lets_one_worker_go_at_a_time(release: Release, job: Job) -> None:
+    await release.install({"worker": {"replicas": 3, "pdb": {"enabled": True, "maxUnavailable": 1}}})
+    first, second, _ = await release.workers_ready(3)
+    await _evict(release, first)
+    with pytest.raises(CommandFailed, match="disruption budget"):
+        await _evict(release, second)
+
+
+async def _evict(release: Release, pod: Json) -> None:
+    name = name_of(pod)
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": release.namespace},
+    }
+    path = f"/api/v1/namespaces/{release.namespace}/pods/{name}/eviction"
+    await kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))

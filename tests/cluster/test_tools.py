@@ -1,0 +1,57 @@
+"""What the cluster's own tools promise without a cluster."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import images
+from tests.cluster.commands import ClusterFailed, output
+from tests.cluster.kube import Json
+from tests.cluster.lifecycle import Cluster
+from tests.cluster.release import merged
+
+pytestmark = pytest.mark.no_cluster
+ROOT = Path(__file__).parents[2]
+
+
+def test_whether_it_can_run_here_is_one_sentence_or_nothing() -> None:
+    command = [sys.executable, "-m", "tests.cluster", "--can-run"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (len(done.stdout.splitlines()), done.returncode) in {(0, 0), (1, 1)}
+
+
+def test_a_command_that_is_not_there_is_answered_by_what_there_is() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.cluster", "begin"], cwd=ROOT, capture_output=True, timeout=60)
+    assert (b"start [NODES]" in done.stderr, done.returncode) == (True, 2)
+
+
+def test_whoever_enters_a_cluster_that_does_not_run_is_told_how_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(ClusterFailed, match="make cluster starts one"):
+        Cluster(tmp_path / "none").enter()
+
+
+def test_a_process_of_the_same_number_is_not_taken_for_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "init.pid").write_text("1")
+    assert Cluster(tmp_path).init_pid() is None
+
+
+def test_a_failed_command_ends_with_what_it_said() -> None:
+    with pytest.raises(ClusterFailed, match="no such thing"):
+        output(["sh", "-c", "echo no such thing >&2; exit 3"])
+
+
+def test_an_image_is_made_anew_when_a_file_that_goes_into_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "worker.py"
+    file.write_text("one")
+    before = images.state_of([file])
+    assert images.state_of([file]) == before
+    file.write_text("two")
+    assert images.state_of([file]) != before
+
+
+def test_values_of_a_test_are_laid_over_the_usual_ones_map_by_map() -> None:
+    usual: Json = {"worker": {"replicas": 2, "settings": {}}, "drain": {"seconds": 20}}
+    wanted: Json = {"worker": {"replicas": 0, "settings": {}}, "drain": {"seconds": 20}}
+    assert merged(usual, {"worker": {"replicas": 0}}) == wanted
