@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.commands import output, say
+from tests.cluster.commands import ClusterFailed, output, say
 
 POLICY = Path("/usr/sbin/policy-rc.d")  # asked by each package before it starts its service: 101 is no
 APT_SECONDS = 900
@@ -25,7 +25,7 @@ def install(packages: Sequence[str]) -> None:
 
 
 def mirror() -> str:
-    """Where this machine has its packages from."""
+    """Where this machine has its packages from. Errors: ClusterFailed."""
     for source in sorted(Path("/etc/apt/sources.list.d").glob("*.sources")):
         for line in source.read_text().splitlines():
             if line.startswith("URIs:"):
@@ -34,7 +34,7 @@ def mirror() -> str:
         words = [word for word in line.split() if not word.startswith("[") and not word.endswith("]")]
         if words[:1] == ["deb"]:
             return words[1]
-    return "http://deb.debian.org/debian"
+    raise ClusterFailed("no package source is known: name one in /etc/apt/sources.list")
 
 
 @contextmanager
