@@ -11,14 +11,17 @@ PORT = 6379
 NAME = "broker"
 
 
+def valkey_image() -> str:
+    """The one that was loaded into our own cluster; elsewhere the official one, or what the environment names."""
+    own = VALKEY if session.OURS in os.environ else "valkey/valkey:8.1"
+    return os.environ.get("ROLLOUTFLEET_CLUSTER_VALKEY") or own
+
+
 async def start(namespace: str) -> str:
     """The address of its pod, as pods reach it."""
-    image = os.environ.get("ROLLOUTFLEET_CLUSTER_VALKEY") or (
-        VALKEY if session.OURS in os.environ else "valkey/valkey:8.1"
-    )
     container: dict[str, Any] = {
         "name": NAME,
-        "image": image,
+        "image": valkey_image(),
         "command": ["valkey-server", "--save", "", "--protected-mode", "no", "--maxmemory-policy", "noeviction"],
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
     }

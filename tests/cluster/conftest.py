@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
@@ -35,6 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SECONDS))
             if session.TESTED not in os.environ:
                 item.add_marker(pytest.mark.skip(reason="needs a cluster: make test-cluster brings one"))
+
+
+def pytest_sessionstart() -> None:
+    # SIGTERM is an interruption like any other: what the tests made is taken away.
+    if session.TESTED in os.environ:
+        for which in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(which, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

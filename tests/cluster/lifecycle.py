@@ -56,8 +56,8 @@ class Cluster:
     def run(self, command: Sequence[str], **variables: str) -> int:
         """The exit code of a command that runs inside."""
         environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)} | variables
-        # An interrupted command is told so, and may take away what it made.
-        told = ["setpriv", "--pdeathsig", "INT"]
+        # When we are interrupted, the command is told so, and may take away what it made.
+        told = ["setpriv", "--pdeathsig", "TERM"]
         with subprocess.Popen([*self.enter(), *told, *command], env=environment) as process:
             try:
                 return process.wait()

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tests.cluster.jobs import Job
-from tests.cluster.kube import Json, get, is_ready, kubectl, until
+from tests.cluster.kube import Json, get, is_ready, kubectl, uid_of, until
 from tests.cluster.ours import Ours
 from tests.cluster.release import Release
 
@@ -46,8 +46,10 @@ async def test_a_rollout_ends_where_every_gpu_is_taken_and_who_has_none_waits(
 
         await until(two_of_three, "two workers have a GPU, and one waits")
         await until(lambda: _says(job, release, "gpu"), "the operator's report names the GPU")
-        await release.upgrade({"worker": {"replicas": 2, "extraEnv": [{"name": "CHANGED", "value": "1"}]}}, wait=False)
-        await release.workers_ready(2)
+        await release.scale(2)  # a rollout would wait for who finds no GPU
+        old = {uid_of(pod) for pod in await release.workers_ready(2)}
+        await release.upgrade({"worker": {"extraEnv": [{"name": "CHANGED", "value": "1"}]}})
+        assert not old & {uid_of(pod) for pod in await release.workers_ready(2)}
 
 
 async def _says(job: Job, release: Release, word: str) -> bool:

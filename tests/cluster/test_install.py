@@ -1,5 +1,6 @@
 """From `helm install` to a trainer that is served, and back to an empty namespace."""
 
+from tests.cluster.broker import valkey_image
 from tests.cluster.jobs import Job, connected
 from tests.cluster.kube import Json, get, kubectl, name_of
 from tests.cluster.reach import reached
@@ -12,8 +13,10 @@ NOT_OURS = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt"), ("
 
 
 def bundled(run: str) -> Json:
+    repository, _, tag = valkey_image().rpartition(":")
     return {
         "redis": {
+            "image": {"repository": repository, "tag": tag},
             "mode": "bundled",
             "existingSecret": "redis",
             "memory": "256Mi",
