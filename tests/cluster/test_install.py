@@ -2,7 +2,7 @@
 
 from tests.cluster.broker import valkey_image
 from tests.cluster.jobs import Job, connected
-from tests.cluster.kube import Json, get, kubectl, name_of
+from tests.cluster.kube import CommandFailed, Json, get, kubectl, name_of, until
 from tests.cluster.reach import reached
 from tests.cluster.release import Release, make_secret
 
@@ -45,6 +45,17 @@ async def test_upgrade_rollback_and_uninstall_leave_nothing_behind(release: Rele
     await release.upgrade({"api": {"enabled": False}})
     await release.rollback(1)
     await release.uninstall()
+
+    async def nothing_is_left() -> bool:
+        if left := await what_is_left(release.namespace):
+            raise CommandFailed(f"there are still {left}")
+        return True
+
+    await until(nothing_is_left, "nothing of the release is left")
+
+
+async def what_is_left(namespace: str) -> list[tuple[str, str]]:
+    """Kinds and names of what a release left in its namespace."""
     kinds = (await kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name")).split()
-    left = await get(",".join(kind for kind in kinds if not kind.startswith("events")), "-n", release.namespace)
-    assert [each for each in ((thing["kind"], name_of(thing)) for thing in left) if each not in NOT_OURS] == []
+    found = await get(",".join(kind for kind in kinds if not kind.startswith("events")), "-n", namespace)
+    return [each for each in ((thing["kind"], name_of(thing)) for thing in found) if each not in NOT_OURS]
