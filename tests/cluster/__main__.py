@@ -7,7 +7,7 @@ stop                nothing is left
 test [ARGUMENT ...] the tests, on the cluster that runs or on one of their own; arguments go to pytest
 build               only what takes minutes once: programs, base images
 --can-run           says in one line why it can't run here, with exit code 1, or nothing
-  --prepare           build, and says in one line why it can't be, with exit code 1, or nothing
+--prepare           build, a start and a stop; says in one line what can't be done, with exit code 1, or nothing
 """
 
 import os
@@ -46,10 +46,11 @@ def can_run(_: Sequence[str]) -> int:
 
 
 def build(_: Sequence[str]) -> int:
-    why = obstacle()
-    if why:
-        raise ClusterFailed(f"it can't run here: {why}")
-    debian.install(needed())
+    _refuse(obstacle())
+    packages = needed()
+    if packages:
+        debian.install(packages)
+        _refuse(obstacle())  # what these packages do could not be tried before
     programs.build()
     helm()
     images.pause_archive()
@@ -58,13 +59,26 @@ def build(_: Sequence[str]) -> int:
     return 0
 
 
+def _refuse(why: str) -> None:
+    if why:
+        raise ClusterFailed(f"it can't run here: {why}")
+
+
 def prepare(_: Sequence[str]) -> int:
+    """Also starts a cluster once: what can't be started here is said before anything is tested."""
+    own = Cluster(Path(f"/var/tmp/rolloutfleet-trial-{os.getpid()}"))
     try:
-        return build([])
+        build([])
+        images.fleet_archive()
+        own.start(NODES, dies_with_us=True)
     except (ClusterFailed, ToolsMissing) as error:
-        print(str(error).partition("\n")[0])
+        first, *others = str(error).strip().splitlines()
+        print(" ".join([first, *others[-1:]]))
         print(error, file=sys.stderr)
         return 1
+    finally:
+        own.stop()
+    return 0
 
 
 def start(arguments: Sequence[str]) -> int:

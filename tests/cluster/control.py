@@ -1,5 +1,6 @@
 """The control plane: etcd, the API server, the controllers, the scheduler, and the cluster's name server."""
 
+from tests.cluster import audit
 from tests.cluster.commands import ClusterFailed
 from tests.cluster.ground import FIRST, SERVICES, Ground, succeeds, until
 from tests.cluster.identities import certificate, key
@@ -48,6 +49,8 @@ def start_api_server(ground: Ground) -> None:
         "requestheader-extra-headers-prefix": "X-Remote-Extra-",
         "proxy-client-cert-file": certificate(ground, "front-proxy"),
         "proxy-client-key-file": key(ground, "front-proxy"),
+        "audit-policy-file": audit.write_policy(ground),
+        "audit-log-path": audit.log_of(ground),
         "allow-privileged": "true",
         "profiling": "false",
     }

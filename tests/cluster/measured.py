@@ -8,12 +8,12 @@ from pathlib import Path
 OUT = Path(__file__).parents[2] / "out" / "cluster"
 
 
-def note(name: str, seconds: Sequence[float]) -> None:
+def note(name: str, each: Sequence[float], unit: str = "s") -> None:
     found = {
-        "median": statistics.median(seconds),
-        "longest": max(seconds),
-        "each": [round(each, 3) for each in seconds],
+        "median": statistics.median(each),
+        "most": max(each),
+        "each": [round(one, 3) for one in each],
     }
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
-    print(f"{name}: median {found['median']:.2f} s, longest {found['longest']:.2f} s, of {len(seconds)}")
+    print(f"{name}: median {found['median']:.2f} {unit}, most {found['most']:.2f} {unit}, of {len(each)}")

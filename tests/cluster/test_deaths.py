@@ -4,10 +4,10 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from tests.cluster.jobs import Job
-from tests.cluster.kube import Json, command, kubectl, name_of, until
+from tests.cluster.kube import Json, command, kubectl, name_of, uid_of, until
 from tests.cluster.measured import note
 from tests.cluster.ours import Ours, nodes
 from tests.cluster.release import Release
@@ -17,12 +17,12 @@ OF_RELEASES = ("--delete-emptydir-data", "--pod-selector=app.kubernetes.io/name=
 LEASE_SECONDS = 60  # of these runs: what is free long before was freed by the operator, and not by time
 
 
-async def busy_worker(release: Release, job: Job) -> Json:
-    """A worker that nobody has deleted, and that holds groups."""
+async def busy_worker(release: Release, job: Job, among: Collection[str] = ()) -> Json:
+    """A worker that nobody has deleted, and that holds groups; `among`: only of these uids."""
 
     async def found() -> Json | None:
         for pod in await release.live():
-            if await job.held_by(pod):
+            if (not among or uid_of(pod) in among) and await job.held_by(pod):
                 return pod
         return None
 

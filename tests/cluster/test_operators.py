@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.cluster import audit
 from tests.cluster.jobs import Job
 from tests.cluster.kube import Json, get, is_going, name_of, uid_of, until
 from tests.cluster.ours import Ours
@@ -84,4 +85,8 @@ async def test_the_second_operator_ends_what_the_first_began(
         await job.finished()
     assert {uid_of(pod) for pod in left} <= before
     assert await release.replicas() == 2
+    told = audit.calls(ours.ground, release.namespace)
+    account = f"{release.base}-operator"
+    assert len({call.address for call in told if call.account == account and call.resource == "leases"}) > 1
+    assert audit.late_writes(told, account) == []
     await job.assert_whole()

@@ -127,13 +127,22 @@ async def test_a_node_that_was_cut_off_for_two_minutes_loses_and_doubles_nothing
     release: Release, job: Job, ours: Ours
 ) -> None:
     await release.install({"worker": {"replicas": 4}, "operator": FIRST_NODE})
-    there = [pod for pod in await release.live() if pod["spec"]["nodeName"] == "node1"]
+    there = {uid_of(pod) for pod in await release.live() if pod["spec"]["nodeName"] == "node1"}
     assert there, "no worker runs on the node that is to be cut off"
     await job.submit(250, tokens=100)
     async with job.training():
-        await until(job.busy, "somebody works")
+        zombie = await busy_worker(release, job, there)
         async with ours.cut_off("node1"):
+            await release.kill(zombie)  # nobody can tell it
             await asyncio.sleep(120)
             assert not await node_ready("node1")
+            assert uid_of(zombie) in await job.members("barred")
+        trained = len(job.trained)
+
+        async def others_went_on() -> bool:
+            assert not await job.held_by(zombie)
+            return len(job.trained) > trained + 20
+
+        await until(others_went_on, "the others go on")
         await job.finished()
     await job.assert_whole(zombies=True)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from tests.cluster.jobs import Job
 from tests.cluster.kube import get, name_of, uid_of, until
+from tests.cluster.measured import note
 from tests.cluster.release import Release
+from tests.cluster.test_deaths import seconds_until
 
 
 @dataclass(slots=True)
@@ -50,11 +52,16 @@ async def test_the_fleet_grows_under_pressure_and_shrinks_when_the_work_is_done(
     )
     await job.submit(90)
     async with job.training():
+        note("scale-up-after-prompts-came", [await seconds_until(lambda: _has_grown(release), "more are wanted")])
         await release.workers_ready(3)
         await job.finished()
         await release.workers_ready(1)
     await job.assert_whole()
     assert (await job.stats()).get("evicted", 0) == 0
+
+
+async def _has_grown(release: Release) -> bool:
+    return await release.replicas() > 1
 
 
 async def test_an_idle_worker_goes_before_a_busy_one(release: Release, job: Job) -> None:

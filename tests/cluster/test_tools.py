@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import images
+from tests.cluster.audit import Call, late_writes
 from tests.cluster.commands import ClusterFailed, output
 from tests.cluster.kube import Json
 from tests.cluster.lifecycle import Cluster
@@ -55,3 +56,15 @@ def test_values_of_a_test_are_laid_over_the_usual_ones_map_by_map() -> None:
     usual: Json = {"worker": {"replicas": 2, "settings": {}}, "drain": {"seconds": 20}}
     wanted: Json = {"worker": {"replicas": 0, "settings": {}}, "drain": {"seconds": 20}}
     assert merged(usual, {"worker": {"replicas": 0}}) == wanted
+
+
+def test_a_write_by_who_no_longer_holds_the_lease_is_late() -> None:
+    def call(address: str, verb: str, resource: str, code: int = 200) -> Call:
+        return Call(0.0, "operator", address, verb, resource, code)
+
+    orderly = [call("a", "create", "leases", 201), call("a", "delete", "pods"), call("b", "patch", "leases")]
+    orderly += [call("b", "patch", "deployments/scale"), call("a", "patch", "leases", 409), call("a", "get", "pods")]
+    late = call("a", "delete", "pods")
+    assert late_writes([*orderly, call("a", "create", "events", 201)], "operator") == []
+    assert late_writes([*orderly, late], "operator") == [late]
+    assert late_writes([late, *orderly], "another") == []
