@@ -11,7 +11,7 @@ from aiohttp import web
 
 from deploy.simulator.engine import PauseMode
 from deploy.simulator.faults import Faults
-from deploy.simulator.generate import die_unanswered, refusal
+from deploy.simulator.generate import die_unanswered, refusal, server_error
 from deploy.simulator.requests import BadRequest, Json, MalformedBody, read_json
 from deploy.simulator.service import Service, UpdateRefused
 from deploy.simulator.tokens import ids_to_text, text_to_ids
@@ -247,18 +247,28 @@ class ControlRoutes:
     # The tokenizer
 
     async def tokenize(self, body: Json) -> web.Response:
-        ids = text_to_ids(str(body.get("prompt", "")), self._service.settings.vocabulary)
-        return web.json_response({"tokens": ids, "count": len(ids)})
+        prompt, settings = body.get("prompt"), self._service.settings
+        if not isinstance(body.get("add_special_tokens", True), bool):
+            raise MalformedBody("add_special_tokens must be true or false")
+        texts = cast(list[Any], prompt) if isinstance(prompt, list) else [prompt]
+        if not all(isinstance(text, str) for text in texts):
+            raise MalformedBody("prompt must be a text, or a list of texts")
+        lists = [text_to_ids(str(text), settings.vocabulary) for text in texts]
+        counts = [len(ids) for ids in lists]
+        tokens, count = (lists, counts) if isinstance(prompt, list) else (lists[0], counts[0])
+        return web.json_response({"tokens": tokens, "count": count, "max_model_len": settings.context_length})
 
     async def detokenize(self, body: Json) -> web.Response:
         """Tokens of simulated answers have no text of their own: only what was made of a text becomes text again."""
         given: Any = body.get("tokens")
-        if not isinstance(given, list):
+        lists: Any = [given] if _are_ids(given) else given
+        if not isinstance(lists, list) or not all(map(_are_ids, cast(list[Any], lists))):
             raise MalformedBody("tokens must be a list of ids, or of such lists")
-        lists = cast(list[Any], given)
-        is_one = all(isinstance(token, int) for token in lists)
-        texts = [ids_to_text(ids) for ids in ([lists] if is_one else lists)]
-        return web.json_response({"text": texts[0] if is_one else texts})
+        known = cast(list[list[int]], lists)
+        if any(token < 0 for ids in known for token in ids):
+            return server_error(500, "Internal server error during detokenization: an id is negative")
+        texts = [ids_to_text(ids) for ids in known]
+        return web.json_response({"text": texts[0] if _are_ids(given) else texts})
 
     # Faults
 
@@ -289,6 +299,10 @@ def _steer(steer: Steer) -> Callable[[web.Request], Awaitable[web.Response]]:
             return refusal(error)
 
     return respond
+
+
+def _are_ids(given: object) -> bool:
+    return isinstance(given, list) and all(isinstance(token, int) for token in cast(list[Any], given))
 
 
 def _update_answer(success: bool, message: str) -> web.Response:

@@ -16,7 +16,11 @@ from tests.engine.model import make_model
 from tests.engine.servers import Servers, ServersFailed
 
 ROOT = Path(__file__).parents[2]
-CONTRACT = ("tests/deploy/test_simulator_contract.py", "tests/deploy/test_simulator_contract_engines.py")
+CONTRACT = (
+    "tests/deploy/test_simulator_contract.py",
+    "tests/deploy/test_simulator_contract_tokens.py",
+    "tests/deploy/test_simulator_contract_engines.py",
+)
 FLEET = "tests/engine"
 
 

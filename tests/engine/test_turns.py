@@ -127,11 +127,3 @@ async def test_an_abort_in_the_middle_joins_what_belongs_together(fleet: Fleet, 
         await until(lambda: fleet.stat("retries"))
     await slow.post("/slow_down", {"forward_sleep_time": None})
     await assert_whole(group)
-
-
-async def test_the_engine_tells_a_text_and_its_ids(slow: Client) -> None:
-    _, told = await slow.post("/tokenize", {"prompt": "One and two", "add_special_tokens": False})
-    ids = told["tokens"]
-    _, texts = await slow.post("/detokenize", {"tokens": [ids, ids[:1]]})
-    assert texts["text"][0] == "One and two"
-    assert texts["text"][0].startswith(texts["text"][1])
