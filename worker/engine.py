@@ -26,7 +26,8 @@ from worker.gate import Gate
 from worker.refusals import REJECTIONS, NoAnswer, engine_words, refusal, words_of
 
 _CONTROL_SECONDS = 10.0
-_RETRACTIONS = "sglang:num_retracted_requests_total"
+_METRICS = "sglang:"
+_RETRACTIONS = f"{_METRICS}num_retracted_requests_total"
 NO_HEADERS: Mapping[str, str] = {}
 _KEPT_FREE = 6  # SGLang's longest input is its context less this, where it doesn't tell the context
 _PAUSE_SECONDS = 60.0  # with abort it waits until all that runs was answered, and looks once a second
@@ -359,10 +360,11 @@ class EngineClient:
 
 
 def _retractions(metrics: bytes) -> int | None:
-    """The sum over the engine's ranks, in Prometheus' text; None: it is not there."""
-    lines = [line for line in metrics.decode(errors="replace").splitlines() if line.startswith(_RETRACTIONS)]
+    """The sum over the engine's ranks, in Prometheus' text; None: these are no metrics of an engine."""
+    lines = [line for line in metrics.decode(errors="replace").splitlines() if line.startswith(_METRICS)]
+    counts = [line for line in lines if line.startswith(_RETRACTIONS)]  # not there until it has thrown out the first
     try:
-        return round(sum(float(line.rsplit(maxsplit=1)[1]) for line in lines)) if lines else None
+        return round(sum(float(line.rsplit(maxsplit=1)[1]) for line in counts)) if lines else None
     except (ValueError, IndexError, OverflowError):
         return None
 

@@ -91,6 +91,7 @@ class FakeEngine:
         self.load: Script = self._load
         self.tokenizer_path = ""
         self.usage = 0.0
+        self.has_metrics = True
         self.retractions = 0
         self.texts: dict[int, str] | None = None  # of tokens; None: it can neither encode nor decode
         self.routing_keys: list[str] = []
@@ -212,8 +213,11 @@ class FakeEngine:
         return web.json_response({"loads": [{"dp_rank": 0, "token_usage": self.usage}]})
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        line = f'sglang:num_retracted_requests_total{{model_name="fake"}} {self.retractions}.0\n'
-        return web.Response(text="# TYPE sglang:num_retracted_requests_total counter\n" + line)
+        if not self.has_metrics:
+            raise web.HTTPNotFound
+        numbers = {"num_running_reqs": self.running, "num_retracted_requests_total": self.retractions}
+        shown = [name for name, number in numbers.items() if number or name == "num_running_reqs"]  # as the real one
+        return web.Response(text="".join(f'sglang:{name}{{model_name="fake"}} {numbers[name]}.0\n' for name in shown))
 
     async def _server_info(self, _: web.Request) -> web.Response:
         return web.json_response(self.server_info)

@@ -120,6 +120,24 @@ async def test_requests_that_were_thrown_out_are_a_sign_and_a_first_look_is_none
         assert slots.number == 6
 
 
+async def test_the_first_request_that_an_engine_ever_throws_out_is_seen(engine: FakeEngine) -> None:
+    slots = Slots(8)
+    looks = adapt(slots)
+    async with EngineClient(engine.url) as client, AsyncExitStack() as stack:
+        await hold(slots, stack, 8)
+        looks.step(await client.load())
+        assert slots.number == 8
+        engine.retractions = 1
+        looks.step(await client.load())
+        assert slots.number == 6
+
+
+async def test_an_engine_without_metrics_is_judged_by_its_cache_alone(engine: FakeEngine) -> None:
+    engine.has_metrics, engine.usage = False, 0.97
+    async with EngineClient(engine.url) as client:
+        assert await client.load() == Load(0.97, None)
+
+
 async def test_a_worker_tells_how_many_slots_its_engine_has_room_for(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure(n=8)
     release = asyncio.Event()
