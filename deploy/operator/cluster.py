@@ -8,7 +8,7 @@ Objects are patched, never replaced: the client drops fields that it doesn't kno
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -88,7 +88,7 @@ class Cluster(Protocol):
     async def get_lease(self, name: str) -> Lease | None: ...
 
     async def write_lease(self, name: str, spec: Json, version: str | None) -> Lease:
-        """Writes over `version`; None: makes it. Errors: Conflict."""
+        """Writes over `version`; None: makes it, owned by the Deployment of that name. Errors: Conflict."""
         ...
 
     async def create_event(self, event: Json) -> str:
@@ -111,6 +111,7 @@ class KubernetesCluster:
         self._core, self._apps = k8s.CoreV1Api(api), k8s.AppsV1Api(api)
         self._coordination = k8s.CoordinationV1Api(api)
         self._threads = ThreadPoolExecutor(_THREADS, "cluster")
+        self._owners: Mapping[str, Any] = {}  # of the Lease that was seen last
 
     async def list_pods(self) -> tuple[str, list[Pod]]:
         told = await self._json("list", "pods", self._core.list_namespaced_pod, label_selector=self._selector)
@@ -158,17 +159,36 @@ class KubernetesCluster:
 
     async def get_lease(self, name: str) -> Lease | None:
         try:
-            return lease_of(await self._json("get", "leases", self._coordination.read_namespaced_lease, name))
+            return self._seen(await self._json("get", "leases", self._coordination.read_namespaced_lease, name))
         except Missing:
             return None
 
     async def write_lease(self, name: str, spec: Json, version: str | None) -> Lease:
         if version is None:
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
+            meta = {"name": name, **await self._owned_by(name)}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
             made = await self._json("create", "leases", self._coordination.create_namespaced_lease, body=body)
-            return lease_of(made)
+            return self._seen(made)
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
-        return lease_of(await self._json("patch", "leases", self._coordination.patch_namespaced_lease, name, body=body))
+        change = self._coordination.patch_namespaced_lease
+        return self._seen(await self._json("patch", "leases", change, name, body=body))
+
+    def _seen(self, told: Json) -> Lease:
+        self._owners = {key: value for key, value in told["metadata"].items() if key == "ownerReferences"}
+        return lease_of(told)
+
+    async def _owned_by(self, name: str) -> Json:
+        """The operator's own Deployment, which has the Lease's name: where it is uninstalled, the Lease goes with it.
+
+        One that ends only now, after its Deployment and its Lease have gone, names the owner of before: the garbage
+        collector takes what nobody owns any more. blockOwnerDeletion would need a right on the Deployment.
+        """
+        try:
+            owner = await self.get_deployment(name)
+        except Missing:
+            return self._owners
+        about = {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner.name, "uid": owner.uid}
+        return {"ownerReferences": [about]}
 
     async def create_event(self, event: Json) -> str:
         made = await self._json("create", "events", self._core.create_namespaced_event, body=event)

@@ -46,6 +46,7 @@ class ApiServer:
         self.body: Any = {}
         self.lines: list[Any] | None = None
         self.silent = False
+        self.missing = ""  # a part of paths that are answered by 404
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -54,6 +55,8 @@ class ApiServer:
         self.asked.append((request.method, request.path_qs, kind, json.loads(text) if text else None))
         if self.silent:
             await asyncio.sleep(3600)
+        if self.missing and self.missing in request.path:
+            return web.json_response({"message": "not found"}, status=404)
         if self.lines is None:
             return web.json_response(self.body, status=self.status)
         response = web.StreamResponse()
@@ -139,10 +142,31 @@ async def test_the_scale_is_patched_over_the_version_that_was_read(
 
 async def test_a_lease_is_made_and_patched(server: ApiServer, cluster: KubernetesCluster) -> None:
     server.body = {"metadata": {"resourceVersion": "5"}, "spec": {"holderIdentity": "me"}}
+    server.missing = "/deployments/"
     made = await cluster.write_lease("lease", {"holderIdentity": "me"}, None)
     await cluster.write_lease("lease", {"holderIdentity": "me"}, made.resource_version)
-    assert [method for method, *_ in server.asked] == ["POST", "PATCH"]
-    assert server.asked[1][3]["metadata"] == {"resourceVersion": "5"}
+    assert [method for method, *_ in server.asked] == ["GET", "POST", "PATCH"]
+    assert server.asked[1][3]["metadata"] == {"name": "lease"}
+    assert server.asked[2][3]["metadata"] == {"resourceVersion": "5"}
+
+
+async def test_a_lease_goes_with_the_deployment_of_its_name(server: ApiServer, cluster: KubernetesCluster) -> None:
+    server.body = {"metadata": {"name": "lease", "uid": "d1"}}
+    await cluster.write_lease("lease", {"holderIdentity": "me"}, None)
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "lease", "uid": "d1"}
+    assert server.asked[1][3]["metadata"]["ownerReferences"] == [owner]
+
+
+async def test_a_lease_that_is_made_after_its_deployment_went_names_the_owner_of_before(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    """So the garbage collector takes it, and not an operator that has ended by then."""
+    server.missing = "/deployments/"
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "lease", "uid": "d1"}
+    server.body = {"metadata": {"name": "lease", "ownerReferences": [owner]}}
+    await cluster.get_lease("lease")
+    await cluster.write_lease("lease", {"holderIdentity": "me"}, None)
+    assert server.asked[2][3]["metadata"]["ownerReferences"] == [owner]
 
 
 async def test_events_are_made_and_counted(server: ApiServer, cluster: KubernetesCluster) -> None:
