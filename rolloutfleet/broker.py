@@ -30,7 +30,7 @@ type Judged = Literal["ok", "stale", "recycled", "dropped", "dead", "ahead", "go
 type Released = Literal["ok", "dead", "lost"]
 type Release = Literal["free", "fail", "reject", "died", "died_alone"]
 type UpdateWord = Literal["begin", "loaded", "failed", "left"]
-type Turn = Literal["go", "wait", "newer", "ok", "held", "no_run"]
+type Turn = Literal["go", "wait", "newer", "gone", "ok", "held", "no_run"]
 
 
 @dataclass(frozen=True, slots=True)

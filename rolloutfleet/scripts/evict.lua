@@ -1,11 +1,11 @@
--- evict: a worker process is gone for certain: free all of its leases now, and bar it from coming back.
+-- evict: a worker process is gone for certain: free its leases and its turn to load weights now, and bar it for good.
 -- with: keys clock wake groups leases
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
 -- ARGV worker, counts (1: a failed attempt of its groups; 0: the cluster took the pod), reason
 --
--- number of leases freed; the worker is barred for a day: it can't claim, and its heartbeats are answered "gone"
+-- number of leases freed; the worker is barred for a day: it can't claim or load, and is answered "gone"
 local worker, counts, reason = ARGV[1], ARGV[2] == '1', ARGV[3]
 local cfg = read(config)
 if not cfg.n then
@@ -19,6 +19,11 @@ redis.call('HINCRBY', state, 'slots', -(redis.call('HGET', capacity, worker) or 
 redis.call('HDEL', capacity, worker, worker .. ':facts')
 redis.call('ZREM', workers, worker)
 redis.call('ZREM', draining, worker)
+for _, turn in ipairs(redis.call('ZRANGE', updating, 0, -1)) do
+  if worker == string.match(turn, '^%S+') then
+    redis.call('ZREM', updating, turn)
+  end
+end
 for _, token in ipairs(redis.call('HKEYS', grants)) do
   if string.match(token, '^(.*)/%d+/%d+$') == worker then
     local id = redis.call('HGET', grants, token)

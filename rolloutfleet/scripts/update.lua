@@ -8,6 +8,7 @@
 -- "begin"   "go"     the turn is the worker's for the time of a lease; each further call prolongs it
 --           "wait"   at_once others have a turn, or another worker loads into the same engine; nothing changed
 --           "newer"  this version is the policy no more; nothing changed
+--           "gone"   the worker was evicted; nothing changed
 -- "loaded"  "ok"     the turn is over
 -- "failed"  "held"   nobody has loaded this version yet: the turn is kept, so that a rolling update stops where it fails
 --           "ok"     the turn is over
@@ -42,6 +43,8 @@ end
 if word == 'begin' then
   if not mine and not is_policy then
     return 'newer'
+  elseif redis.call('ZSCORE', barred, worker) then
+    return 'gone' -- a turn that it took now would outlive it
   elseif not mine and blocked() then
     return 'wait'
   end

@@ -132,6 +132,27 @@ async def test_a_dead_worker_s_turn_ends_by_itself(fleet: Fleet):
     assert await fleet.turn("begin", 1, B) == "go"
 
 
+async def test_an_evicted_worker_s_turn_ends_at_once(fleet: Fleet):
+    await fleet.publish(at_once=1)
+    await fleet.turn("begin", 1, A)
+    await fleet.broker.evict(A, counts=True)
+    assert await fleet.turn("begin", 1, B) == "go"
+
+
+async def test_an_eviction_ends_nobody_else_s_turn(fleet: Fleet):
+    await fleet.publish(at_once=1)
+    await fleet.turn("begin", 1, A)
+    await fleet.broker.evict(A[:-1], counts=True)
+    assert await fleet.turn("begin", 1, B) == "wait"
+
+
+async def test_an_evicted_worker_gets_no_turn(fleet: Fleet):
+    await fleet.publish(at_once=1)
+    await fleet.broker.evict(A, counts=True)
+    assert await fleet.turn("begin", 1, A) == "gone"
+    assert await fleet.turn("begin", 1, B) == "go"
+
+
 async def test_a_turn_that_is_prolonged_does_not_end(fleet: Fleet):
     await fleet.publish(at_once=1)
     await fleet.turn("begin", 1, A)
