@@ -423,3 +423,18 @@ async def test_a_failed_attempt_leaves_its_time_and_a_free_release_does_not(flee
     (line,) = (await fleet.group("a"))["failed"].decode().splitlines()
     at_ms, _, reason = line.partition(" ")
     assert (len(at_ms), reason) == (13, "engine: 500")
+
+
+async def test_why_the_last_attempt_failed_is_known_until_the_next_one_fails(fleet: Fleet):
+    await fleet.submit("a")
+    steps: tuple[tuple[Release, str, bytes], ...] = (
+        ("fail", "one", b"one"),
+        ("free", "", b"one"),
+        ("died", "the engine died", b"one"),
+        ("fail", "two", b"two"),
+    )
+    for kind, reason, known in steps:
+        (grant,) = await fleet.hold()
+        await fleet.broker.release(grant.token, kind, reason)
+        await fleet.fall_due()
+        assert (await fleet.group("a"))["reason"] == known

@@ -380,6 +380,9 @@ async def test_a_group_that_failed_by_our_own_word_needs_not_run_alone(fleet: Fl
             await claim_one(fleet, f"{name}/{attempt}")
         for name in ("a", "b"):
             await fleet.broker.release(f"{name}/{attempt}/0/0", "fail", "sample 0: unlucky")
+        for name in ("a", "b"):
+            await claim_one(fleet, f"{name}/drained/{attempt}")
+            await fleet.broker.release(f"{name}/drained/{attempt}/0/0", "free")
     go = asyncio.Event()
     engine.script = lambda _: after(go)
     async with fleet.worker(slots=2):

@@ -20,13 +20,13 @@ local function delay(attempts, cfg)
   return math.floor(longest / 2 + longest / 2 * (redis.call('TIME')[2] % 1000) / 1000)
 end
 
--- When each attempt failed and why, a line each; the oldest go when it becomes long.
+-- Why the last attempt failed, and when and why each did, a line each; the oldest go when it becomes long.
 local function note_failure(id, group, reason)
   local lines = (group.failed or '') .. server_ms() .. ' ' .. string.gsub(string.sub(reason, 1, 200), '\n', ' ') .. '\n'
   while #lines > 2048 do
     lines = string.gsub(lines, '^[^\n]*\n', '')
   end
-  redis.call('HSET', group_key(id), 'failed', lines)
+  redis.call('HSET', group_key(id), 'reason', reason, 'failed', lines)
 end
 
 -- An attempt that stored a sample, or that ended by no fault of the group, is not counted (section 5 of the design).
@@ -41,7 +41,7 @@ local function fail(id, group, reason, counts, now, cfg)
     forget(id, group.born, cfg)
     return 'dead'
   end
-  redis.call('HSET', group_key(id), 'attempts', attempts, 'reason', reason)
+  redis.call('HSET', group_key(id), 'attempts', attempts)
   if counts then
     note_failure(id, group, reason)
   end
