@@ -24,7 +24,7 @@ SLICE_BYTES = 2**20  # of prompt groups in one call: a script blocks the server 
 
 type Submitted = Literal["queued", "known", "done"]
 type Put = Literal["stored", "had", "gone"]
-type Kept = Literal["kept", "lost"]
+type Kept = Literal["kept", "large", "lost"]
 type Completed = Literal["ok", "missing", "lost", "gone"]
 type Judged = Literal["ok", "stale", "recycled", "dropped", "dead", "ahead", "gone"]
 type Released = Literal["ok", "dead", "lost"]
@@ -204,9 +204,9 @@ class Broker:
         for partial in partials:
             of_token.setdefault(partial.token, []).append(partial)
         slices = [list(some) for begun in of_token.values() for some in batched(begun, SLICE)]
-        commands = [await self._keep_command(some) for some in slices]
-        answers = await self.calls.transaction(commands) or []
-        words = {id(it): word.decode() for some, word in zip(slices, answers, strict=False) for it in some}
+        answers = await self.calls.transaction([await self._keep_command(some) for some in slices]) or []
+        answered = zip(slices, answers, strict=False)
+        words = {id(it): word.decode() for some, theirs in answered for it, word in zip(some, theirs, strict=True)}
         return [words[id(partial)] for partial in partials if words]
 
     async def _keep_command(self, partials: Sequence[Begun]) -> list[Arg]:

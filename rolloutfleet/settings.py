@@ -61,6 +61,9 @@ class RunConfig(BaseModel):
     retry_seconds: Annotated[float, Field(gt=0, description="First delay of a failed group; doubles each time.")] = 1
     retry_cap_seconds: Annotated[float, Field(gt=0, description="Longest delay of a failed group.")] = 60
     max_bytes: Annotated[int, Field(ge=1024, description="Longest prompt group, in bytes of JSON.")] = 8 * 2**20
+    partial_bytes: Annotated[
+        int, Field(ge=0, description="Most bytes that are kept of a sample that is not finished; 0: nothing is.")
+    ] = 8 * 2**20
     recycle_limit: Annotated[int, Field(ge=0, description="How often a group may be recycled.")] = 3
     max_staleness: Annotated[
         int | Literal["off"],

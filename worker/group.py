@@ -215,7 +215,8 @@ class GroupWork:
         return {index: sample for index, sample in samples.items() if sample is not None}
 
     def _keep(self, index: int, data: bytes) -> None:
-        self._parts.store.keep(Begun(self.grant.token, index, data))
+        if len(data) <= self._config.partial_bytes:  # the step would refuse it; it needs not travel for that
+            self._parts.store.keep(Begun(self.grant.token, index, data))
 
     # One sample
 

@@ -18,7 +18,6 @@ from worker.engine import EngineClient
 log = logging.getLogger("worker.partials")
 
 _MADE_OF = "made_of"
-_MOST_BYTES = 8 * 2**20
 _TAIL = 5  # tokens of the prompt that decide how the first token of the answer is spelled
 _LOOK_BACK = 4  # tokens; a character has at most four bytes
 _TORN = "\ufffd"  # the end of a text whose last character is incomplete
@@ -89,11 +88,8 @@ def made_of(prompt: Sequence[int], params: Mapping[str, Any]) -> str:
 
 
 def pack(index: int, row: Row, digest: str) -> bytes | None:
-    """The wire form; None where there is nothing worth it, or too much."""
-    if not len(row):
-        return None
-    data = Sample(index, "abort", (row,), metadata={_MADE_OF: digest}).encode()
-    return data if len(data) <= _MOST_BYTES else None
+    """The wire form; None where there is nothing worth it."""
+    return Sample(index, "abort", (row,), metadata={_MADE_OF: digest}).encode() if len(row) else None
 
 
 def unpack(data: bytes) -> Sample | None:

@@ -4,20 +4,29 @@
 -- KEYS the run's keys (parts/keys.lua)
 -- ARGV token, then index, tokens so far (binary), and so on, two for each sample
 --
--- "kept"  what was there of these indices is replaced; a sample that is finished, or no index of the group, is left out
--- "lost"  the lease was not the caller's any more; nothing changed
+-- for each sample, in order
+-- "kept"   what was there of this index is replaced; a sample that is finished, or no index of the group, is left out
+-- "large"  it is longer than partial_bytes; nothing changed
+-- "lost"   the lease was not the caller's any more; nothing changed
 -- Refused where memory is full: only time is lost by that.
-local token = ARGV[1]
-local id = redis.call('HGET', grants, token)
-if not id then
-  return 'lost'
+local id = redis.call('HGET', grants, ARGV[1])
+local born, n = unpack(id and redis.call('HMGET', group_key(id), 'born', 'n') or {})
+local most = tonumber(redis.call('HGET', config, 'partial_bytes')) or math.huge
+
+local function keep(index, tokens)
+  if not id then
+    return 'lost'
+  elseif #tokens > most then
+    return 'large'
+  end
+  if tonumber(index) < tonumber(n) and redis.call('HEXISTS', samples_key(id, born), index) == 0 then
+    redis.call('HSET', partial_key(id, born), index, tokens)
+  end
+  return 'kept'
 end
 
-local born, n = unpack(redis.call('HMGET', group_key(id), 'born', 'n'))
+local words = {}
 for i = 2, #ARGV, 2 do
-  local index = ARGV[i]
-  if tonumber(index) < tonumber(n) and redis.call('HEXISTS', samples_key(id, born), index) == 0 then
-    redis.call('HSET', partial_key(id, born), index, ARGV[i + 1])
-  end
+  words[i / 2] = keep(ARGV[i], ARGV[i + 1])
 end
-return 'kept'
+return words

@@ -48,6 +48,22 @@ async def test_later_tokens_replace_earlier_ones(fleet: Fleet):
     await fleet.finish(grant)
 
 
+async def test_what_is_too_large_is_refused_and_what_was_there_stays(fleet: Fleet):
+    await fleet.configure(partial_bytes=4)
+    grant = await held(fleet)
+    sent = [Begun(grant.token, 0, b"four"), Begun(grant.token, 1, b"four"), Begun(grant.token, 1, b"fifth")]
+    assert await fleet.broker.keep(sent) == ["kept", "kept", "large"]
+    assert await partials(fleet, grant) == {0: b"four", 1: b"four"}
+    await fleet.finish(grant)
+
+
+async def test_a_run_of_before_that_setting_keeps_what_is_begun(fleet: Fleet):
+    grant = await held(fleet)
+    await fleet.do("HDEL", fleet.key("config"), "partial_bytes")
+    assert await keep(fleet, grant, 0) == ["kept"]
+    await fleet.finish(grant)
+
+
 async def test_who_lost_the_lease_replaces_nothing(fleet: Fleet):
     grant = await held(fleet)
     await fleet.broker.release(grant.token, "free")
