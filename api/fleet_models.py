@@ -29,7 +29,7 @@ class PoolView(Model):
     replicas: Annotated[int | None, said("Replicas that are set; null: not known.", 4)]
     ready: Annotated[int | None, said("Of these, ready; null: not known.", 3)]
     wanted: Annotated[int | None, said("Replicas that are wanted; null: another decides, or not known.", 4)]
-    problem: Annotated[str, said("Why it makes no pods; empty: it does.", "")]
+    problem: Annotated[str, said("What keeps it from what is wanted; empty: nothing.", "")]
     advice: Annotated[str, said("What to do about it.", "")]
 
 

@@ -61,7 +61,7 @@ class PoolReport(_Value):
     replicas: Annotated[int | None, Field(description="spec.replicas; null: not known.")] = None
     ready: int | None = None
     wanted: Annotated[int | None, Field(description="Workers that are wanted; null: another decides, or not known.")]
-    problem: Annotated[str, Field(description="Why it makes no pods; empty: it does.")] = ""
+    problem: Annotated[str, Field(description="What keeps it from what is wanted; empty: nothing.")] = ""
     advice: str = ""
 
 

@@ -25,7 +25,7 @@ export function showPods(run, seconds) {
 
 function sentence(fleet, seconds) {
   const age = duration(fleet.age_seconds + seconds);
-  const pools = fleet.pools.map((pool) => `${pool.name}: ${pool.ready ?? "unknown"} of ${pool.replicas ?? "unknown"} ready${pool.problem ? ` (${pool.problem}; ${pool.advice})` : ""}`);
+  const pools = fleet.pools.map((pool) => `${pool.name}: ${pool.ready ?? "unknown"} of ${pool.replicas ?? "unknown"} ready${pool.problem ? ` (${[pool.problem, pool.advice].filter(Boolean).join("; ")})` : ""}`);
   const words = [...pools, fleet.sentence, fleet.problem && `the operator says: ${fleet.problem}`].filter(Boolean);
   const late = fleet.is_old ? "its operator has stopped reporting: what follows is old" : `reported by ${fleet.operator}`;
   return `${fleet.fleet}: ${words.join("; ")}. ${late}, ${age} ago.`;

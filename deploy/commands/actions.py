@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.commands.release import NoSuchRelease, PeoplesCluster, Release
-from deploy.operator.objects import DRAIN, REPLICAS, RESTART, Pod, micro_time
+from deploy.operator.objects import DRAIN, REPLICAS, RESTART, Deployment, Pod, micro_time
+from deploy.operator.pools import PoolReason, pool_reason
 from deploy.operator.reasons import reason_of
 from deploy.operator.reconcile import Pool, Unit, victims
 from deploy.operator.settings import Owner
@@ -38,24 +39,39 @@ class Answer:
 def status(release: Release) -> Answer:
     """Pools, pods with their reasons, and who leads."""
     pods = [_row(release, pod) for pod in sorted(release.pods.values(), key=lambda pod: pod.name)]
-    pools = [
-        {"name": one.name, "replicas": one.replicas, "ready": one.ready, "rolling": one.is_rolling, "why": one.failure}
-        for one in release.deployments.values()
-    ]
+    pools = [_pool_row(release, one) for one in release.deployments.values()]
     leader = release.lease.holder if release.lease else ""
     head = f"release {release.name} in {release.namespace}: scaling by {release.owner or 'nobody'}"
     lines = [f"{head}, operator {leader or 'none leads'}"]
-    lines += [_pool_line(pool) for pool in pools]
+    lines += [line for pool in pools for line in _pool_lines(pool)]
     lines += [f"  {row['name']:45} {row['reason']:20} {row['sentence']}" for row in pods]
     lines += [f"  {'':45} {'':20} -> {row['advice']}" for row in pods if row["advice"] and row["reason"] != "ready"]
     return Answer(lines, {"release": release.name, "operator": leader or None, "pools": pools, "pods": pods})
 
 
-def _pool_line(pool: dict[str, Any]) -> str:
+def _pool_row(release: Release, one: Deployment) -> dict[str, Any]:
+    reason = _pool_reason(release, one)
+    return {
+        "name": one.name,
+        "replicas": one.replicas,
+        "ready": one.ready,
+        "rolling": one.is_rolling,
+        "reason": reason.word if reason else None,
+        "why": reason.sentence if reason else "",
+        "advice": reason.advice if reason else "",
+    }
+
+
+def _pool_lines(pool: dict[str, Any]) -> list[str]:
     more = " (a rollout runs)" if pool["rolling"] else ""
-    return (
-        f"{pool['name']}: {pool['ready']} of {pool['replicas']} ready{more}{': ' + pool['why'] if pool['why'] else ''}"
-    )
+    why = f": {pool['why']}" if pool["why"] else ""
+    advice = [f"  -> {pool['advice']}"] if pool["advice"] else []
+    return [f"{pool['name']}: {pool['ready']} of {pool['replicas']} ready{more}{why}", *advice]
+
+
+def _pool_reason(release: Release, one: Deployment) -> PoolReason | None:
+    reasons = {pod.uid: reason_of(pod, release.fleet.told(pod)) for pod in release.pods.values()}
+    return pool_reason(one, release.wanted(one), release.pods.values(), reasons)
 
 
 def _row(release: Release, pod: Pod) -> dict[str, Any]:
@@ -134,10 +150,7 @@ async def doctor(cluster: PeoplesCluster, release: Release) -> Answer:
         (release.has_operator, "an operator leads" if release.has_operator else _NO_OPERATOR)
     ]
     for one in release.deployments.values():
-        findings.append(
-            (not one.failure, f"{one.name} makes its pods" if not one.failure else f"{one.name}: {one.failure}")
-        )
-        findings.append((one.is_settled, f"{one.name} is settled" if one.is_settled else f"{one.name}: a rollout runs"))
+        findings.append(_pool_finding(release, one))
     if not release.deployments:
         findings.append((False, "there is no Deployment of workers"))
     for pod in sorted(release.pods.values(), key=lambda pod: pod.name):
@@ -149,6 +162,13 @@ async def doctor(cluster: PeoplesCluster, release: Release) -> Answer:
     lines = [f"{'ok   ' if ok else 'mend '} {says}" for ok, says in findings]
     data = {"findings": [{"ok": ok, "says": says} for ok, says in findings]}
     return Answer(lines, data, is_well=all(ok for ok, _ in findings))
+
+
+def _pool_finding(release: Release, one: Deployment) -> tuple[bool, str]:
+    reason = _pool_reason(release, one)
+    if reason is not None:
+        return False, f"{one.name}: {reason.sentence}" + (f"; {reason.advice}" if reason.advice else "")
+    return one.is_settled, f"{one.name} is settled" if one.is_settled else f"{one.name}: a rollout runs"
 
 
 def _the_pool(release: Release, given: str | None) -> str:

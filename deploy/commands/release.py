@@ -13,6 +13,7 @@ from deploy.operator.cluster import Cluster
 from deploy.operator.fleet import Fleet
 from deploy.operator.objects import Deployment, Json, Lease, Pod, deployment_of
 from deploy.operator.settings import COMPONENT, PREFIX, Owner
+from deploy.operator.wanted import asked_for
 from rolloutfleet.broker import Broker
 from rolloutfleet.pods import FleetKeys
 from rolloutfleet.redis import connect
@@ -70,6 +71,12 @@ class Release:
             return None
         text = numbers[0] if len(numbers) == 1 else numbers[pools.index(pool)]
         return int(text) if text.isdecimal() else None
+
+    def wanted(self, pool: Deployment) -> int | None:
+        """Replicas that the operator works towards; None: it doesn't say, or not here."""
+        configured = self.configured(pool.name) if self.owner is Owner.FIXED else None
+        asked = None if configured is None else asked_for(pool, configured)
+        return configured if asked is None else asked
 
     def pod(self, name: str) -> Pod:
         """Errors: NoSuchRelease, naming those that are there."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from deploy.operator.events import Events
 from deploy.operator.fleet import Fleet
 from deploy.operator.objects import Deployment, Pod
+from deploy.operator.pools import PoolReason, pool_reason
 from deploy.operator.reasons import CATALOGUE, Reason, reason_of
 from deploy.operator.settings import OperatorSettings
 from deploy.operator.wanted import Wanted
@@ -19,7 +20,6 @@ from rolloutfleet.metrics import OperatorMetrics
 from rolloutfleet.pods import FleetReport, PodReport, PoolReport, write_report
 
 _AGAIN_SECONDS = 5.0
-_NO_PODS = "read the message: a quota, or the namespace's pod security, refuses its pods"
 
 
 class Reporter:
@@ -35,14 +35,16 @@ class Reporter:
         self._identity = identity
         self._since: dict[str, tuple[str, int]] = {}  # pod uid -> reason, server ms
         self._heard: frozenset[str] = frozenset()
+        self._said: dict[str, str] = {}  # pool -> word
         self._written: FleetReport | None = None
         self._written_at = float("-inf")
 
     async def report(self, fleet: Fleet, wanted: Wanted, problem: str) -> None:
         """Errors: BrokerUnavailable, NotLeading."""
         reasons = {pod.uid: reason_of(pod, fleet.told(pod, self._heard)) for pod in fleet.pods.values()}
+        pools = self._pools(fleet, wanted, reasons)
         self._measure(fleet, wanted, reasons)
-        await self._say_troubles(fleet, reasons)
+        await self._say_troubles(fleet, reasons, pools)
         if fleet.view is None:
             return
         self._heard = frozenset(uid for uid in fleet.pods if uid in self._heard or fleet.view.by_pod.get(uid))
@@ -55,7 +57,7 @@ class Reporter:
             owner=self._settings.scaling_owner,
             sentence=wanted.sentence,
             problem=problem,
-            pools=tuple(_pool(name, fleet, wanted) for name in self._settings.deployments),
+            pools=tuple(_pool(name, fleet, wanted, reason) for name, reason in pools.items()),
             pods=tuple(self._pod(pod, reasons[pod.uid]) for pod in sorted(fleet.pods.values(), key=lambda it: it.name)),
         )
         await self._write(report)
@@ -73,20 +75,26 @@ class Reporter:
                 self._since[uid] = (reason.word, now_ms)
         self._since = {uid: since for uid, since in self._since.items() if uid in reasons}
 
-    async def _say_troubles(self, fleet: Fleet, reasons: Mapping[str, Reason]) -> None:
-        """Once for each pod and reason, as a warning on its Deployment."""
+    def _pools(self, fleet: Fleet, wanted: Wanted, reasons: Mapping[str, Reason]) -> Mapping[str, PoolReason | None]:
+        return {
+            name: pool_reason(fleet.deployments.get(name), wanted.replicas.get(name), fleet.pods.values(), reasons)
+            for name in self._settings.deployments
+        }
+
+    async def _say_troubles(
+        self, fleet: Fleet, reasons: Mapping[str, Reason], pools: Mapping[str, PoolReason | None]
+    ) -> None:
+        """Once for each pod or pool and reason, as a warning on its Deployment."""
         for pod in fleet.pods.values():
             reason, of = reasons[pod.uid], fleet.deployments.get(pod.pool)
             if of and reason.is_trouble and self._since.get(pod.uid, ("", 0))[0] != reason.word:
                 message = f"pod {pod.name}: {reason.sentence}" + (f" ({reason.advice})" if reason.advice else "")
                 await self._events.say(of, _camel(reason.word), message, is_warning=True)
-        for of in fleet.deployments.values():
-            if of.failure and of.name not in self._failing():
-                await self._events.say(of, "NoPods", of.failure, is_warning=True)
-
-    def _failing(self) -> set[str]:
-        """Pools of which it was said already that they can't make pods."""
-        return {pool.name for pool in self._written.pools if pool.problem} if self._written else set()
+        for name, told in pools.items():
+            of = fleet.deployments.get(name)
+            if of and told and told.is_trouble and self._said.get(name) != told.word:
+                await self._events.say(of, _camel(told.word), f"{told.sentence} ({told.advice})", is_warning=True)
+        self._said = {name: told.word for name, told in pools.items() if told}
 
     def _measure(self, fleet: Fleet, wanted: Wanted, reasons: Mapping[str, Reason]) -> None:
         counts = Counter(reason.word for reason in reasons.values())
@@ -114,24 +122,16 @@ class Reporter:
         )
 
 
-def _pool(name: str, fleet: Fleet, wanted: Wanted) -> PoolReport:
+def _pool(name: str, fleet: Fleet, wanted: Wanted, reason: PoolReason | None) -> PoolReport:
     deployment: Deployment | None = fleet.deployments.get(name)
-    number = wanted.replicas.get(name)
-    if deployment is None:
-        return PoolReport(name=name, wanted=number, problem="this Deployment can't be read", advice=_missing_advice())
-    failure = deployment.failure
     return PoolReport(
         name=name,
-        replicas=deployment.replicas,
-        ready=deployment.ready,
-        wanted=number,
-        problem=failure,
-        advice=_NO_PODS if failure else "",
+        replicas=deployment.replicas if deployment else None,
+        ready=deployment.ready if deployment else None,
+        wanted=wanted.replicas.get(name),
+        problem=reason.sentence if reason else "",
+        advice=reason.advice if reason else "",
     )
-
-
-def _missing_advice() -> str:
-    return "check its name in ROLLOUTFLEET_DEPLOYMENTS, and that the operator's role may get it"
 
 
 def _camel(word: str) -> str:

@@ -29,7 +29,7 @@ def fixed(settings: OperatorSettings, deployments: Mapping[str, Deployment]) -> 
     numbers: dict[str, int | None] = {}
     said: list[str] = []
     for pool, number in settings.fixed_replicas.items():
-        asked = _asked(deployments[pool], number) if pool in deployments else None
+        asked = asked_for(deployments[pool], number) if pool in deployments else None
         numbers[pool] = number if asked is None else asked
         said.append(f"{pool}: {number}" if asked is None else f"{pool}: {asked}, asked for instead of {number}")
     return Wanted(numbers, f"fixed, {'; '.join(said)}")
@@ -40,7 +40,7 @@ def order_of(number: int, instead_of: int) -> str:
     return f"{number} instead of {instead_of}"
 
 
-def _asked(deployment: Deployment, number: int) -> int | None:
+def asked_for(deployment: Deployment, number: int) -> int | None:
     """What was asked for by annotation; None: nothing, or `worker.replicas` has changed since."""
     found = re.fullmatch(r"(\d{1,5}) instead of (\d{1,5})", deployment.annotations.get(REPLICAS, ""))
     return int(found[1]) if found and int(found[2]) == number else None

@@ -68,6 +68,18 @@ def test_status_names_each_pod_with_its_reason(cluster: FakeCluster, capsys: pyt
     assert (told["operator"], [pod["reason"] for pod in told["pods"]].count("needs_gpu")) == ("operator-0", 1)
 
 
+def test_status_and_doctor_say_what_a_lower_number_waits_for(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.gpus = 4
+    cluster.set_replicas(POOL, 5)
+    cluster.settle()
+    cluster.roll(POOL)
+    assert (run(cluster, "status"), run(cluster, "doctor")) == (0, 1)
+    said = capsys.readouterr().out
+    assert said.count("so fewer workers wait, too") == said.count("`kubectl scale`") == 2
+
+
 def test_what_workers_hold_is_null_where_redis_was_not_asked(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

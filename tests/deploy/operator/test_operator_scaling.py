@@ -101,6 +101,19 @@ async def test_nothing_shrinks_while_a_rollout_runs(world: World) -> None:
     assert (await world.draining(), world.cluster.replicas(POOL)) == (set(), 5)
 
 
+async def test_a_number_that_waits_behind_a_rollout_without_a_gpu_is_said_where_people_look(world: World) -> None:
+    """In the report for the page, and once as a warning on the Deployment."""
+    world.cluster.gpus = 5
+    world.cluster.set_replicas(POOL, 6)
+    world.cluster.roll(POOL)
+    await world.looks(4)
+    (pool,) = (await world.report()).pools
+    assert (pool.replicas, pool.wanted) == (6, 3)
+    assert "needs a GPU that no node has free" in pool.problem
+    assert "kubectl scale" in pool.advice
+    assert [event["reason"] for event in world.cluster.events].count("ShrinkingWaits") == 1
+
+
 async def test_nothing_shrinks_while_redis_is_unknown(world: World) -> None:
     nowhere = world.another("operator-0")
     nowhere.lines.broker.calls.retry_seconds = 0
