@@ -183,7 +183,8 @@ def _containers(pod: Pod, told: Told) -> Iterator[Reason]:
     if worker:
         yield from _crashes(worker, "crash_loop", "out_of_memory")
     if pod.phase == "Pending":
-        yield Reason("creating")
+        # Volumes and network are there: what takes time from here on is the image.
+        yield Reason("pulling_image" if pod.holds("PodReadyToStartContainers") else "creating")
 
 
 def _crashes(container: Container, loop: str, memory: str) -> Iterator[Reason]:
