@@ -88,7 +88,7 @@ class Fitness:
 
 
 class EngineHealth:
-    """Whether the engine is down, judged by requests and probes."""
+    """Whether the engine is down, judged by requests and probes. `went_down` is called each time that it goes down."""
 
     def __init__(self, fitness: Fitness) -> None:
         self._fitness = fitness
@@ -97,6 +97,7 @@ class EngineHealth:
         self._downs = 0  # in a row, without a success between them
         self._down_until = float("-inf")
         self.probe_now = asyncio.Event()
+        self.went_down: Callable[[], None] = lambda: None
 
     @property
     def is_down(self) -> bool:
@@ -129,3 +130,4 @@ class EngineHealth:
         self._down_until = time.monotonic() + min(_LONGEST_DOWN, 2.0**self._downs - 1)
         self._downs += 1
         self._fitness.begin("engine_down", str(error))
+        self.went_down()

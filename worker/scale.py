@@ -3,7 +3,8 @@
 Two requests of one token ask for the likeliest tokens at two temperatures. Probabilities that add up to more than 1 are
 of another base, or none at all; logs that don't shrink as the temperature grows were not scaled with it.
 
-Invariant: a worker claims only while this has been seen since its engine was last down.
+Invariants: a worker claims only while this has been seen of the weights in use: it is looked at once the first ones are
+there, after each change of them, and after the engine was down; a look that weights overtook counts for nothing.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any
 from rolloutfleet.errors import EngineRejected, EngineUnavailable
 from worker.engine import EngineClient
 from worker.health import Fitness
-from worker.waits import within
+from worker.waits import any_within
 
 log = logging.getLogger("worker.scale")
 
@@ -28,21 +29,28 @@ type Logprobs = dict[int, float]
 
 
 class Scale:
-    """Looks at one engine's log-probabilities until they are right, and again after it was down."""
+    """Looks at one engine's log-probabilities whenever that is asked for, until they are right."""
 
     def __init__(self, engine: EngineClient, fitness: Fitness, seconds: float) -> None:
         self.over = asyncio.Event()
         self._engine = engine
         self._fitness = fitness
         self._seconds = seconds  # between two looks
+        self._asked = asyncio.Event()  # since the last look began
+
+    def ask(self) -> None:
+        """The weights, or the engine, are others: nothing is claimed until its log-probabilities were seen."""
+        self._asked.set()
+        self._fitness.begin("logprobs", UNCHECKED)
 
     async def run(self) -> None:
         while not self.over.is_set():
-            if self._fitness.has("engine_down"):
-                self._fitness.begin("logprobs", UNCHECKED)
-            elif self._fitness.has("logprobs"):
-                self._tell(await self.check())
-            await within(self.over, self._seconds)
+            self._asked.clear()
+            if self._fitness.has("logprobs") and self._engine.gate.is_open and not self._fitness.has("engine_down"):
+                reason = await self.check()
+                if not self._asked.is_set():
+                    self._tell(reason)
+            await any_within(self._seconds, self._asked, self.over)
 
     def _tell(self, reason: str) -> None:
         if reason:

@@ -32,7 +32,7 @@ from worker.hooks import Hook, HookRunner
 from worker.model import read_vocab_size
 from worker.probes import Probes
 from worker.rewards import Scorer
-from worker.scale import UNCHECKED, Scale
+from worker.scale import Scale
 from worker.settings import WorkerSettings, WrongSetting
 from worker.slots import Slots
 from worker.stale import cancelling
@@ -93,7 +93,7 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     info = await _until(opened.engine.info, stop, "the engine")
     if config.reward == "worker" and not (settings.has_reward or settings.generate):
         raise WrongSetting("reward is empty, and the run's config says that workers score: set reward or reward_url")
-    now = Now(config, info.weight_version)
+    now = Now(config, info.weight_version, info.model_path)
     settings.heartbeat(config.lease_seconds)  # a wrong one is said now, not by the thread
     heart = Heart(
         settings.redis_url, settings.run, lambda: settings.heartbeat(now.config.lease_seconds), opened.metrics
@@ -103,17 +103,18 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     name = f"{settings.pod}/{time.time_ns() // 1_000_000}"
     worker = Worker(name, settings, parts, Lines(heart, hints), now, stop)
 
-    weights = Weights(name, settings, parts, now)
+    scale = Scale(opened.engine, opened.fitness, min(SCALE_SECONDS, settings.engine_probe_seconds))
+    parts.sampler.health.went_down = scale.ask
+    weights = Weights(name, settings, parts, now, scale.ask)
     weights.expect(policy)
+    scale.ask()
     watches = Watches(parts, now, weights, settings.engine_probe_seconds, heart.beat_now)
     await watches.check_fingerprint(config)
     await _evict_earlier(opened.broker, name, stop)
-    opened.fitness.begin("logprobs", UNCHECKED)
     opened.fitness.end("starting")
     worker.told(*await _until(lambda: opened.broker.heartbeat(worker.beat()), stop, "the broker"))
     heart.start(worker.beat, worker.told)
     opened.probes.heart = heart
-    scale = Scale(opened.engine, opened.fitness, min(SCALE_SECONDS, settings.engine_probe_seconds))
     loops = [scale, *_adapt(settings, opened.engine, parts.sampler.slots)]
     await things.enter_async_context(_background(parts.store, watches, weights, loops, heart))
     await things.enter_async_context(cancelling(opened.broker, worker.held, now))

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal
 from urllib.parse import urlsplit
@@ -44,9 +44,14 @@ type Outcome = Literal["loaded", "failed", "left"]
 
 
 class Weights:
-    """The loop of one worker. `expect` before it runs; `probed` and `is_loading` are for whoever watches the engine."""
+    """The loop of one worker. `expect` before it runs; `probed` and `is_loading` are for whoever watches the engine.
 
-    def __init__(self, name: str, settings: WorkerSettings, parts: Parts, now: Now) -> None:
+    `changed` is called when the engine has other weights, before anything is claimed under them.
+    """
+
+    def __init__(
+        self, name: str, settings: WorkerSettings, parts: Parts, now: Now, changed: Callable[[], None]
+    ) -> None:
         self.over = asyncio.Event()
         self.is_loading = False
         self._name = name
@@ -56,6 +61,7 @@ class Weights:
         self._gate = parts.sampler.engine.gate
         self._parts = parts
         self._now = now
+        self._changed = changed
         self._served: Policy | None = None  # verified
         self._policy: Policy | None = None  # as of the last look
         self._is_paused = False
@@ -79,7 +85,7 @@ class Weights:
         """What a ready engine says of itself: one that was started anew has other weights."""
         if self._policy is not None and not self._is_ours(self._policy):
             return
-        self._now.weight_version, self._now.weight_path = serving.version, serving.path
+        self._note(serving.version, serving.path)
         if self._served is not None and not self.is_loading and not _is_served(self._served, serving):
             self._lose(f"the engine serves {serving.version!r} from {serving.path!r}: it was started anew")
 
@@ -135,7 +141,7 @@ class Weights:
         if self._is_paused:
             await self._resume()
         if policy is not None and self._gate.newest != UNKNOWN_VERSION:
-            self._now.weight_version = str(self._gate.newest)
+            self._note(str(self._gate.newest), self._now.weight_path)
         self._served = self._stands_since = None
         self._open(UNKNOWN_VERSION)
 
@@ -256,8 +262,15 @@ class Weights:
         self._failed = None
         self._now.weight_version, self._now.weight_path = str(policy.version), policy.path
         self._now.loads_path = ""
+        self._changed()
         self._open(policy.version)
         log.info("serves version %d (%s) from %s", policy.version, policy.label or "-", policy.path)
+
+    def _note(self, version: str, path: str) -> None:
+        """What the engine serves, as somebody saw it."""
+        if (version, path) != (self._now.weight_version, self._now.weight_path):
+            self._now.weight_version, self._now.weight_path = version, path
+            self._changed()
 
     def _open(self, least: int) -> None:
         self._gate.open(least)

@@ -81,6 +81,7 @@ class FakeEngine:
         self.requests: list[Json] = []
         self.aborted: list[str] = []
         self.scale: Callable[[float, float], float] = lambda score, temperature: score / temperature
+        self.looks = 0  # at the likeliest tokens, which are no requests
         self.running = 0
         self.most_running = 0
         self.is_ready = True
@@ -145,6 +146,7 @@ class FakeEngine:
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         request: Json = await http.json()
         if "top_logprobs_num" in request:  # how a worker begins, and no work of a group
+            self.looks += 1
             return await _send(http, _reply(likely(request, self.scale), request["rid"]))
         self.requests.append(request)
         self.routing_keys.append(http.headers.get("X-SMG-Routing-Key", ""))
