@@ -1,31 +1,21 @@
 """New weights while samples run, on simulated engines, whose log-probabilities say which weights made a token."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
-import numpy as np
 import pytest
 
-from deploy.simulator import Faults, Simulator, SimulatorSettings
-from rolloutfleet.messages import CompletedGroup, Row
+from deploy.simulator import Simulator
+from rolloutfleet.messages import CompletedGroup
 from rolloutfleet.policy import Publication
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.trainer import Trainer
 from tests.worker.fleet import Fleet, until
+from tests.worker.labels import SETTINGS, SLOTS, hurry, is_labelled_right, rows, versions
 
 LONG = 60
-GROUPS, N, SLOTS = 3, 2, 4
-SETTINGS = SimulatorSettings(
-    slots=SLOTS,
-    speed=2000,
-    half=0,
-    faults=Faults(slow_factor=1000),
-    any_weights=True,
-    health_seconds=0,
-    health_timeout_seconds=1,
-    weight_version="0",
-)
+GROUPS, N = 3, 2
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +39,6 @@ async def submit(fleet: Fleet, *ids: str) -> None:
     await fleet.submit(*ids, sampling_params={"max_new_tokens": LONG, "ignore_eos": True})
 
 
-def hurry(*simulators: Simulator) -> None:
-    """From here on they are fast: until then no request ends by itself while a test waits for something."""
-    for simulator in simulators:
-        simulator.service.set_faults(Faults())
-
-
 def has_begun(simulator: Simulator) -> bool:
     """Whether every slot is busy with a request that has made some tokens, and is far from its end."""
     engine = simulator.service.engine
@@ -70,24 +54,6 @@ def trainer_of(fleet: Fleet) -> Trainer:
 async def trained(trainer: Trainer, count: int) -> list[CompletedGroup]:
     async with trainer.batch(count, timeout=60) as batch:
         return list(batch.groups)
-
-
-def rows(groups: Sequence[CompletedGroup]) -> list[Row]:
-    return [sample.rows[0] for group in groups for sample in group.samples]
-
-
-def versions(groups: Sequence[CompletedGroup]) -> set[tuple[int, ...]]:
-    return {tuple(version for version, _, _ in row.spans) for row in rows(groups)}
-
-
-def is_labelled_right(row: Row, simulator: Simulator, begins_anew: bool) -> bool:
-    """`begins_anew`: each span was a request of its own, in which places are counted from 0."""
-    expected = [
-        simulator.service.tokens.logprob(int(row.ids[at]), at - start * begins_anew, str(version))
-        for version, start, end in row.spans
-        for at in range(start, end)
-    ]
-    return np.allclose(row.logprobs, expected)
 
 
 @pytest.mark.parametrize("mode", ["retract", "abort", "drain"])
