@@ -20,7 +20,7 @@ from tests.chaos.processes import Worker
 from tests.worker.fleet import until
 from tests.worker.labels import SETTINGS, hurry, is_labelled_right, rows, versions
 
-WORKERS, GROUPS, N, TOKENS = 3, 12, 2, 60
+WORKERS, GROUPS, N, TOKENS = 3, 12, 2, 600
 LEASE_SECONDS = 5  # a turn of a worker that is never heard of again ends after it
 PATIENCE_SECONDS = 120
 

@@ -26,8 +26,8 @@ from typing import Any, Self
 from deploy.embedded import HOST, free_port
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-IMPORT_SECONDS = 300  # of SGLang, once; 15 s on two idle cores, some times that where files are cold or cores shared
-START_SECONDS = 180
+IMPORT_SECONDS = 900  # of SGLang, once; 15 s on two idle cores, minutes where many others want them
+START_SECONDS = 600
 END_SECONDS = 10
 HEALTH_SECONDS = 5  # after which /health gives up; 20 by default
 _TAIL_LINES = 40

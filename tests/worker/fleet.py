@@ -17,7 +17,7 @@ from worker.start import serve
 from worker.waits import within
 from worker.worker import Stop
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 async def until(fact: Callable[[], Any | Awaitable[Any]], seconds: float = PATIENCE) -> Any:

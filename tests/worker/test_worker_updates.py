@@ -11,10 +11,10 @@ from rolloutfleet.messages import CompletedGroup
 from rolloutfleet.policy import Publication
 from rolloutfleet.settings import RunConfig
 from rolloutfleet.trainer import Trainer
-from tests.worker.fleet import Fleet, until
+from tests.worker.fleet import PATIENCE, Fleet, until
 from tests.worker.labels import SETTINGS, SLOTS, hurry, is_labelled_right, rows, versions
 
-LONG = 60
+LONG = 600  # minutes, at the speed that the engines have at first
 GROUPS, N = 3, 2
 
 
@@ -52,7 +52,7 @@ def trainer_of(fleet: Fleet) -> Trainer:
 
 
 async def trained(trainer: Trainer, count: int) -> list[CompletedGroup]:
-    async with trainer.batch(count, timeout=60) as batch:
+    async with trainer.batch(count, timeout=PATIENCE) as batch:
         return list(batch.groups)
 
 
