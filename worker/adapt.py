@@ -3,7 +3,8 @@
 An engine whose cache is full throws running requests out and begins them again: each costs twice, and no answer says
 so. The worker's slots then go down to a part of what ran, and up one by one while all of them are in use.
 
-Invariant: the number of slots stays within its bounds; an engine that doesn't answer changes nothing.
+Invariant: the number of slots stays within its bounds; an engine that doesn't answer changes nothing, nor does one that
+is paused for new weights: it goes on showing the load of its last step.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ class Adapt:
 
     async def run(self) -> None:
         while not await within(self.over, self._seconds):
+            if not self._engine.gate.is_open:
+                continue
             try:
                 self.step(await self._engine.load())
             except (EngineUnavailable, EngineRejected) as error:

@@ -132,6 +132,23 @@ async def test_the_first_request_that_an_engine_ever_throws_out_is_seen(engine: 
         assert slots.number == 6
 
 
+async def test_the_load_of_an_engine_that_is_paused_for_new_weights_is_an_old_one(engine: FakeEngine) -> None:
+    slots = Slots(16)
+    engine.usage = 0.99
+    async with EngineClient(engine.url) as client, AsyncExitStack() as stack:
+        await hold(slots, stack, 16)
+        looks = Adapt(client, slots, Bounds(1, 16, 0.95), 0.01)
+        client.gate.close()
+        looking = asyncio.create_task(looks.run())
+        await asyncio.sleep(0.2)
+        seen = slots.number
+        client.gate.open()
+        await until(lambda: slots.number == 12)
+        looks.over.set()
+        await looking
+    assert seen == 16
+
+
 async def test_an_engine_without_metrics_is_judged_by_its_cache_alone(engine: FakeEngine) -> None:
     engine.has_metrics, engine.usage = False, 0.97
     async with EngineClient(engine.url) as client:
