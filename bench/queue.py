@@ -99,8 +99,8 @@ async def measure(place: Place) -> Table:
     facts = (
         "three servers with one run each; turns one after another in a rotating order, medians over the rounds' ratios",
         f"{CALLERS} callers, n = {N}, one group a claim, its samples in one put",
-        "no command grows with the queue, and from 20,000 waiting groups on the ratio stays as it is: beyond some MB "
-        "of heap each allocation meets cold memory; with huge pages in the server's allocator the extra is half of it",
+        "no command grows with the queue; what is left of the extra are misses of the caches in a heap of some MB and "
+        "more, as with 20,000 waiting groups",
     )
     return Table("queue", rows, facts)
 

@@ -9,7 +9,6 @@
 -- for each entry, in order
 -- "ok"    the group is done, its samples are freed
 -- "gone"  the entry is not in the stream: acked or recycled before; nothing changed
-local cfg = read(config)
 local consumer, session = string.match(ARGV[1] or '', '^@(.*)/([^/]*)$')
 local is_counted = not consumer or redis.call('HGET', state, 'session:' .. consumer) == session
 
@@ -27,7 +26,7 @@ local function ack(entry)
     if staleness then
       count('trained_staleness:' .. staleness)
     end
-    forget(id, born, cfg)
+    forget(id, born)
     count('acked')
     is_trained = is_counted
   end

@@ -14,12 +14,12 @@ local id = redis.call('HGET', grants, token)
 if not id then
   return 'lost'
 end
-local cfg, group = read(config), read(group_key(id))
+local group = read_group(id)
 local most = tonumber(cfg.max_staleness)
 local published = tonumber(redis.call('HGET', policy, 'version') or 0)
 if cfg.cancel_stale ~= '1' or not most or published - oldest <= most then
   return 'fresh'
-elseif is_at_limit(group, cfg) then
+elseif is_at_limit(group) then
   return 'limit'
 end
 

@@ -14,7 +14,6 @@
 -- "completed_full", "pace", "active_full", "no_prompts" the gate (parts/window.lua); "busy" k is 0;
 -- "again"     too many entries could not be claimed: ask again at once
 local worker, base, k = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local cfg = read(config)
 if not cfg.n then
   return {'no_run'}
 elseif redis.call('ZSCORE', barred, worker) then
@@ -25,28 +24,29 @@ local now = run_clock(cfg.lease_ms)
 
 local function answer(token, id, group)
   redis.call('ZADD', leases, math.min(now + cfg.lease_ms, group.hard), id)
+  local text = redis.call('HGET', group_key(id), 'text')
   local indices = redis.call('HKEYS', samples_key(id, group.born))
   local begun = redis.call('HKEYS', partial_key(id, group.born))
-  return {token, id, group.born, group.n, group.attempts, group.text, indices, begun, group.deaths or 0}
+  return {token, id, group.born, group.n, group.attempts, text, indices, begun, group.deaths or 0}
 end
 
 local function grant(token, found)
   take_out(found)
-  local key = group_key(found.id)
-  local group = read(key)
-  local left = group.n - stored(found.id, group.born)
-  redis.call('HSET', grants, token, found.id)
+  local id, group = found.id, found.group or read_group(found.id)
+  local left = group.n - stored(id, group.born)
+  group.attempts, group.hard = group.attempts + 1, now + cfg.group_ms
+  redis.call('HSET', grants, token, id)
   redis.call('INCRBY', outstanding, weight(left))
-  redis.call('HSET', key, 'token', token, 'left', left, 'attempts', group.attempts + 1, 'new', 0,
-    'hard', now + cfg.group_ms, 'claimed', server_ms())
-  return answer(token, found.id, read(key))
+  redis.call('HSET', group_key(id), 'token', token, 'left', left, 'attempts', group.attempts, 'new', 0,
+    'hard', group.hard, 'claimed', server_ms())
+  return answer(token, id, group)
 end
 
 local reply = {'open'}
 for i = 0, k - 1 do
   local id = redis.call('HGET', grants, base .. '/' .. i)
   if id then
-    reply[#reply + 1] = answer(base .. '/' .. i, id, read(group_key(id)))
+    reply[#reply + 1] = answer(base .. '/' .. i, id, read_group(id))
   end
 end
 if #reply > 1 then
@@ -56,14 +56,14 @@ elseif redis.call('ZSCORE', draining, worker) then
   return {'draining'}
 end
 
-reap(8, now, cfg)
+reap(8, now)
 local reason, found
 repeat
-  reason, found = closed(cfg), nil
+  reason, found = closed(), nil
   if not reason then
-    found, reason = first(now, 64, cfg)
+    found, reason = first(now, 64)
   end
-  if found and not fits(found.left, cfg) then
+  if found and not fits(found.left) then
     reason = 'active_full'
   elseif found and #reply > k then
     reason = 'busy'
@@ -78,8 +78,7 @@ if open then
 end
 if #reply > 1 then
   count('claimed', #reply - 1)
-  local most = tonumber(redis.call('HGET', stats, 'most_active') or 0)
-  redis.call('HSET', stats, 'most_active', math.max(most, active(cfg)))
+  note_most('most_active', active())
 elseif reason ~= 'open' then
   reply[1] = reason
 end

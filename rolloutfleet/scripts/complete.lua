@@ -11,7 +11,7 @@
 -- "gone"     this incarnation is over; nothing changed
 local token, id, born = ARGV[1], ARGV[2], ARGV[3]
 local key = group_key(id)
-local group = read(key)
+local group = read(key, 'born', 'n', 'left', 'attempts', 'recycled', 'token', 'entry', 'by', 'submitted', 'claimed')
 if group.born ~= born then
   return 'gone'
 elseif group.entry and group.by == token then
@@ -29,7 +29,6 @@ local entry = redis.call('XADD', completed, '*', 'id', id, 'born', born, 'n', gr
   unpack(ARGV, 4))
 redis.call('HSET', key, 'entry', entry, 'by', token)
 count('completed')
-local most = tonumber(redis.call('HGET', stats, 'most_waiting') or 0)
-redis.call('HSET', stats, 'most_waiting', math.max(most, waiting()))
+note_most('most_waiting', waiting())
 wake_one()
 return 'ok'

@@ -13,9 +13,9 @@ if not id then
   return 'lost'
 end
 
-local group = read(group_key(id))
+local group = read_group(id)
 unlease(id, group)
-forget(id, group.born, read(config))
+forget(id, group.born)
 count('dropped')
 -- Reasons are the user's words: a bound keeps a reason with a number in it from filling the hash.
 count('dropped:' .. (redis.call('HLEN', stats) < 256 and reason or 'other'))

@@ -7,7 +7,6 @@
 --
 -- number of leases freed; the worker is barred for a day: it can't claim or load, and is answered "gone"
 local worker, counts, reason = ARGV[1], ARGV[2] == '1', ARGV[3]
-local cfg = read(config)
 if not cfg.n then
   return 0
 end
@@ -27,7 +26,7 @@ end
 for _, token in ipairs(redis.call('HKEYS', grants)) do
   if string.match(token, '^(.*)/%d+/%d+$') == worker then
     local id = redis.call('HGET', grants, token)
-    fail(id, read(group_key(id)), reason, counts, now, cfg)
+    fail(id, read_group(id), reason, counts, now)
     freed = freed + 1
   end
 end

@@ -11,7 +11,6 @@
 -- Grants of this worker's claims with a serial below `settled` that it does not list are released `free`: their reply
 -- never came. A claim that was answered after this call was made has a larger serial: a late call takes nothing away.
 local worker, settled, slots, facts, busy_ms, slot_ms = unpack(ARGV, 1, 6)
-local cfg = read(config)
 if not cfg.n then
   return {'no_run'}
 elseif redis.call('ZSCORE', barred, worker) then
@@ -35,7 +34,7 @@ for _, token in ipairs(settled ~= '0' and redis.call('HKEYS', grants) or {}) do
   local holder, serial = string.match(token, '^(.*)/(%d+)/%d+$')
   if holder == worker and tonumber(serial) < tonumber(settled) and not listed[token] then
     local id = redis.call('HGET', grants, token)
-    fail(id, read(group_key(id)), 'the grant never arrived', false, now, cfg)
+    fail(id, read_group(id), 'the grant never arrived', false, now)
     wake_one()
   end
 end

@@ -15,7 +15,7 @@
 -- "ahead"     newer weights than the trainer's made it; nothing changed
 -- "gone"      the entry is not in the stream: acked, recycled or dropped before
 -- ok and stale change only what ack counts the group under. How far behind it is, is counted up to 20.
-local version, cfg = tonumber(ARGV[1]), read(config)
+local version = tonumber(ARGV[1])
 local most = tonumber(cfg.max_staleness)
 
 local function versions(fields)
@@ -31,7 +31,7 @@ end
 -- What becomes of a group that is too far behind.
 local function refuse(entry, id, group, behind)
   local fate = cfg.stale
-  if fate == 'recycle' and is_at_limit(group, cfg) then
+  if fate == 'recycle' and is_at_limit(group) then
     fate = cfg.recycle_then
   end
   if (fate ~= 'recycle' and fate ~= 'drop' and fate ~= 'dead') or not remove(entry) then
@@ -42,13 +42,13 @@ local function refuse(entry, id, group, behind)
     count('recycled_staleness:' .. behind)
     return 'recycled'
   elseif fate == 'dead' then
-    dead_letter(id, 'too stale, each time that it was made', group.attempts, group.n, group.text, cfg)
+    bury(id, group, 'too stale, each time that it was made', group.attempts)
   else
+    forget(id, group.born)
     count('dropped')
     count('dropped:stale')
   end
   count('dropped_staleness:' .. behind)
-  forget(id, group.born, cfg)
   return fate == 'drop' and 'dropped' or 'dead'
 end
 
@@ -70,7 +70,7 @@ local function judge(entry)
   if not most or (oldest >= 0 and version - oldest <= most) then
     return 'ok'
   end
-  return refuse(entry, id, read(key), behind)
+  return refuse(entry, id, read_group(id), behind)
 end
 
 local words = {}

@@ -11,7 +11,7 @@
 -- Refused where memory is full: only time is lost by that.
 local id = redis.call('HGET', grants, ARGV[1])
 local born, n = unpack(id and redis.call('HMGET', group_key(id), 'born', 'n') or {})
-local most = tonumber(redis.call('HGET', config, 'partial_bytes')) or math.huge
+local most = tonumber(cfg.partial_bytes) or math.huge
 
 local function keep(index, tokens)
   if not id then

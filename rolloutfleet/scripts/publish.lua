@@ -29,5 +29,5 @@ redis.call('HSET', policy, 'label', label, 'path', path, 'mode', mode, 'at_once'
 -- Where the last weights lie, for whoever deletes those that nobody needs.
 redis.call('HSET', policy, 'path:' .. version, path)
 redis.call('HDEL', policy, 'path:' .. version - 64)
-count_update(read(config))
+count_update()
 return version

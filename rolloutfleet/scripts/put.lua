@@ -10,7 +10,7 @@
 -- "gone"    the incarnation is over (acked, dropped, dead, recycled); nothing of it is kept
 local id, born, index, sample = unpack(ARGV)
 local key, samples = group_key(id), samples_key(id, born)
-local group = read(key)
+local group = read(key, 'born', 'n', 'left', 'token')
 if group.born ~= born or redis.call('ZSCORE', trained, id) then
   free_samples(id, born)
   return 'gone'
@@ -32,9 +32,8 @@ count('samples', group.left - left)
 if group.token then
   redis.call('HSET', key, 'new', 1)
   redis.call('INCRBY', outstanding, weight(left) - weight(group.left))
-  local cfg = read(config)
   if cfg.refill == 'sample' then
-    wake_if_open(cfg) -- in group refill a sample frees no place
+    wake_if_open() -- in group refill a sample frees no place
   end
 end
 return is_new and 'stored' or 'had'

@@ -6,8 +6,7 @@
 -- ARGV the most to reap in this call
 --
 -- number of leases reaped; fewer than the most: none is left
-local cfg = read(config)
 if not cfg.n then
   return 0
 end
-return reap(ARGV[1], run_clock(cfg.lease_ms), cfg)
+return reap(ARGV[1], run_clock(cfg.lease_ms))

@@ -15,15 +15,14 @@ if not found then
   return 'gone'
 end
 local id, born = found[2][2], found[2][4]
-local group, cfg = read(group_key(id)), read(config)
-local at_limit = group.born == born and is_at_limit(group, cfg)
+local group = read_group(id)
+local at_limit = group.born == born and is_at_limit(group)
 if at_limit and reason == '' then
   return 'limit'
 elseif not remove(entry) or group.born ~= born then
   return 'gone'
 elseif at_limit then
-  dead_letter(id, reason, group.attempts, group.n, group.text, cfg)
-  forget(id, born, cfg)
+  bury(id, group, reason, group.attempts)
   return 'dead'
 end
 

@@ -17,7 +17,7 @@ if not id then
   return 'lost'
 end
 
-local cfg, group = read(config), read(group_key(id))
+local group = read_group(id)
 count('released:' .. kind)
 wake_one()
 if string.sub(kind, 1, 4) == 'died' and group.new ~= '1' then
@@ -30,8 +30,7 @@ if string.sub(kind, 1, 4) == 'died' and group.new ~= '1' then
 end
 if kind == 'reject' then
   unlease(id, group)
-  dead_letter(id, reason, group.attempts, group.n, group.text, cfg)
-  forget(id, group.born, cfg)
+  bury(id, group, reason, group.attempts)
   return 'dead'
 end
-return fail(id, group, reason, kind == 'fail', run_clock(cfg.lease_ms), cfg)
+return fail(id, group, reason, kind == 'fail', run_clock(cfg.lease_ms))

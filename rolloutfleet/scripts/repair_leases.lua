@@ -10,7 +10,7 @@
 local mended, sum, alive = 0, 0, {}
 for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
   local key = group_key(id)
-  local group = read(key)
+  local group = read_group(id)
   if group.token and redis.call('HGET', grants, group.token) == id then
     local left = group.n - stored(id, group.born)
     redis.call('HSET', key, 'left', left)
@@ -33,7 +33,7 @@ for _, token in ipairs(redis.call('HKEYS', grants)) do
 end
 if sum > 0 then redis.call('SET', outstanding, sum) else redis.call('DEL', outstanding) end
 local slots = 0
-for _, offered in pairs(read(capacity)) do
+for _, offered in ipairs(redis.call('HVALS', capacity)) do
   slots = slots + (tonumber(offered) or 0) -- the facts beside them are no number
 end
 if slots ~= tonumber(redis.call('HGET', state, 'slots') or 0) then

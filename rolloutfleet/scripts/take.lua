@@ -31,6 +31,6 @@ for _, entry in ipairs(found and found[1][2] or {}) do
   end
 end
 if position == '>' and #reply > 1 then
-  wake_if_open(read(config))
+  wake_if_open()
 end
 return reply

@@ -119,6 +119,23 @@ def test_arguments_given_come_after_ours(tmp_path: Path) -> None:
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "allkeys-lru"}
 
 
+@pytest.mark.parametrize(
+    ("given", "served"),
+    [
+        ("", "glibc.malloc.tcache_count=65535"),
+        ("glibc.malloc.mxfast=0", "glibc.malloc.tcache_count=65535:glibc.malloc.mxfast=0"),
+    ],
+)
+def test_the_allocator_s_settings_of_the_user_come_after_ours(
+    given: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", given)
+    # The title of a process is written over its environment, and glibc ends each setting in it with a zero.
+    with EmbeddedServer(directory=tmp_path, arguments=("--set-proc-title", "no")) as server:
+        environment = Path(f"/proc/{server.pid}/environ").read_text().replace("\0", ":")
+    assert f":GLIBC_TUNABLES={served}:" in f":{environment}"
+
+
 def test_a_port_in_use_is_reported(server: EmbeddedServer, tmp_path: Path) -> None:
     second = EmbeddedServer(port=server.port, directory=tmp_path / "second")
     with pytest.raises(ServerFailed, match="ended before it answered"):

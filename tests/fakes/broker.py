@@ -145,9 +145,8 @@ class Fleet:
     async def pace_left(self) -> int:
         """Groups that may be claimed before the next update, as the script sees it."""
         parts = "\n".join(lua.source(f"parts/{part}.lua") for part in ("keys", "wake", "pace"))
-        under_way = "redis.call('ZCARD', leases) + redis.call('XLEN', completed)"
         keys = self.broker.keys.all()
-        return await self.do("EVAL", f"{parts}\nreturn pace_left(read(config), {under_way})", len(keys), *keys)
+        return await self.do("EVAL", f"{parts}\nreturn pace_left()", len(keys), *keys)
 
     # Time
 

@@ -10,7 +10,7 @@ local function remove(entry)
   return true
 end
 
-local function is_at_limit(group, cfg)
+local function is_at_limit(group)
   return tonumber(group.recycled) >= tonumber(cfg.recycle_limit)
 end
 

@@ -17,6 +17,11 @@ local function store(id, born, n, text)
     'submitted', server_ms())
 end
 
+-- What a step decides by.
+local function read_group(id)
+  return read(group_key(id), 'born', 'n', 'left', 'attempts', 'recycled', 'deaths', 'token', 'hard', 'new', 'entry', 'by')
+end
+
 -- How many samples of an incarnation are stored; the field `prompt` beside them is none.
 local function stored(id, born)
   local key = samples_key(id, born)
@@ -24,7 +29,7 @@ local function stored(id, born)
 end
 
 -- The group is over: acked, dropped or dead. `done` refuses a late duplicate, and is bounded by time and number.
-local function forget(id, born, cfg)
+local function forget(id, born)
   local now = server_ms()
   free_samples(id, born)
   redis.call('UNLINK', group_key(id))
@@ -37,8 +42,14 @@ local function forget(id, born, cfg)
   end
 end
 
-local function dead_letter(id, reason, attempts, n, text, cfg)
+local function dead_letter(id, reason, attempts, n, text)
   redis.call('XADD', dead, 'MAXLEN', '~', cfg.dead_number, '*', 'id', id, 'reason', reason, 'attempts', attempts,
     'n', n, 'text', text, 'at', server_ms())
   count('dead')
+end
+
+-- The group is given up: a dead letter, and over.
+local function bury(id, group, reason, attempts)
+  dead_letter(id, reason, attempts, group.n, redis.call('HGET', group_key(id), 'text'))
+  forget(id, group.born)
 end

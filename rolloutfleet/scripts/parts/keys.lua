@@ -20,14 +20,28 @@ local function free_samples(id, born)
   return redis.call('UNLINK', samples_key(id, born)) + redis.call('UNLINK', partial_key(id, born))
 end
 
-local function read(key)
-  local flat, fields = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do
-    fields[flat[i]] = flat[i + 1]
+-- Some fields of a hash, by name. No hash is read whole: a group's text can be megabytes, and of some 30 settings a step
+-- needs a few.
+local function read(key, ...)
+  local fields = {}
+  for i, value in ipairs(redis.call('HMGET', key, ...)) do
+    fields[select(i, ...)] = value or nil
   end
   return fields
 end
 
+-- The run's settings, each read when it is first asked for; false: not set. A run that has no config has no `n`.
+local cfg = setmetatable({}, {__index = function(known, name)
+  known[name] = redis.call('HGET', config, name)
+  return known[name]
+end})
+
 local function count(what, by)
   redis.call('HINCRBY', stats, what, by or 1)
+end
+
+local function note_most(what, value)
+  if value > tonumber(redis.call('HGET', stats, what) or -1) then
+    redis.call('HSET', stats, what, value)
+  end
 end

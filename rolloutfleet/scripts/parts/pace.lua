@@ -17,13 +17,14 @@ local function books()
   return (kept[1] or 0) - (kept[2] or 0), (kept[3] or 0) - (kept[4] or 0)
 end
 
--- Groups that may be claimed while so many are active, wait or are taken; without a bound on staleness, any number.
-local function pace_left(cfg, under_way)
+-- Groups that may be claimed beside those that are active, wait or are taken; without a bound on staleness, any number.
+local function pace_left()
   local most, each = tonumber(cfg.max_staleness), tonumber(cfg.groups_per_update or 0)
   if not most or each == 0 then
     return math.huge
   end
   local updates, trained = books()
+  local under_way = redis.call('ZCARD', leases) + math.max(redis.call('XLEN', completed), taken())
   return (most + updates + 1) * each - (trained + under_way)
 end
 
@@ -37,7 +38,7 @@ end
 
 -- The trainer has published: one update more. Squares the books: an update that trained on fewer groups (the first
 -- weights, or the same ones again) opens nothing; groups that no update answers for do not close the gate for good.
-local function count_update(cfg)
+local function count_update()
   redis.call('HINCRBY', state, 'updates', 1)
   local each = tonumber(cfg.groups_per_update or 0)
   local updates, trained = books()

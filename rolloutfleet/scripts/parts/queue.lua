@@ -14,7 +14,7 @@ local function is_text(id)
 end
 
 -- Reads what any producer may have RPUSHed. The text is only looked at, never encoded again.
-local function parse(text, cfg)
+local function parse(text)
   if #text > tonumber(cfg.max_bytes) then
     return nil, 'longer than max_bytes = ' .. cfg.max_bytes .. ': shorten the prompt, or raise max_bytes'
   end
@@ -38,15 +38,15 @@ local function parse(text, cfg)
 end
 
 local function claimable(id)
-  local group = redis.call('HMGET', group_key(id), 'left', 'token', 'entry')
-  return group[1] and not group[2] and not group[3] and {id = id, left = tonumber(group[1])}
+  local group = read_group(id)
+  return group.left and not group.token and not group.entry and {id = id, left = tonumber(group.left), group = group}
 end
 
 -- What a raw entry is good for; nil when it is bad (a dead letter), done, or known already.
-local function raw(text, cfg)
-  local found, reason = parse(text, cfg)
+local function raw(text)
+  local found, reason = parse(text)
   if not found then
-    dead_letter('', reason, 0, 0, string.sub(text, 1, 1024), cfg)
+    dead_letter('', reason, 0, 0, string.sub(text, 1, 1024))
   elseif found.id and (redis.call('ZSCORE', done, found.id) or redis.call('EXISTS', group_key(found.id)) == 1) then
     count('duplicates')
   else
@@ -57,7 +57,7 @@ end
 
 -- Looks at the head of the line without taking it; passes over at most `most` entries that can't be claimed.
 -- Groups of `again` come first, so that old groups don't starve.
-local function first(now, most, cfg)
+local function first(now, most)
   for _ = 1, most do
     local id = redis.call('ZRANGEBYSCORE', again, '-inf', now, 'LIMIT', 0, 1)[1]
     local entry = not id and redis.call('LINDEX', prompts, 0)
@@ -68,7 +68,7 @@ local function first(now, most, cfg)
     if id or string.sub(entry, 1, 1) == '@' then
       found = claimable(id or string.sub(entry, 2))
     else
-      found = raw(entry, cfg)
+      found = raw(entry)
     end
     if found then
       found.again = id

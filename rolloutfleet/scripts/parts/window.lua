@@ -1,5 +1,5 @@
 -- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys, wake, pace.
-local function window(cfg)
+local function window()
   local samples = cfg.sample_concurrency
   if samples == 'auto' then
     samples = redis.call('HGET', state, 'slots') or 0
@@ -17,7 +17,7 @@ local function waiting()
   return math.max(0, redis.call('XLEN', completed) - taken())
 end
 
-local function active(cfg)
+local function active()
   if cfg.refill == 'group' then
     return redis.call('ZCARD', leases)
   end
@@ -25,17 +25,17 @@ local function active(cfg)
 end
 
 -- Why no group may be claimed now, whichever it is; nil: the window is open.
-local function closed(cfg)
-  local places = window(cfg)
+local function closed()
+  local places = window()
   if cfg.paused == '1' then
     return 'paused'
   elseif places == 0 then
     return 'no_capacity'
   elseif waiting() >= places then
     return 'completed_full'
-  elseif pace_left(cfg, redis.call('ZCARD', leases) + waiting() + taken()) <= 0 then
+  elseif pace_left() <= 0 then
     return 'pace'
-  elseif active(cfg) >= places then
+  elseif active() >= places then
     return 'active_full'
   elseif cfg.refill == 'sample' and redis.call('ZCARD', leases) >= cfg.open_cap * places then
     return 'active_full'
@@ -43,9 +43,9 @@ local function closed(cfg)
 end
 
 -- In sample refill a group with more samples than a place has room for waits, unless it would be the only one.
-local function fits(left, cfg)
+local function fits(left)
   local busy = tonumber(redis.call('GET', outstanding) or 0)
-  return cfg.refill == 'group' or busy == 0 or busy + math.max(1, left) <= cfg.n * window(cfg)
+  return cfg.refill == 'group' or busy == 0 or busy + math.max(1, left) <= cfg.n * window()
 end
 
 -- Adds the time since the last claim (5 s at most) to the reason that held then, and notes the reason that holds now.
@@ -62,8 +62,8 @@ end
 
 -- After a step that may have made room. Most samples that end, and most takes, open nothing: a hint for each of them
 -- would send an idle worker to claim in vain.
-local function wake_if_open(cfg)
-  if cfg.n and not closed(cfg) then
+local function wake_if_open()
+  if cfg.n and not closed() then
     wake_one()
   end
 end
