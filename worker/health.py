@@ -48,11 +48,18 @@ class Fitness:
 
     @property
     def state(self) -> str:
-        return next(iter(list(self._causes)), "ready")
+        return self._first[0]
 
     @property
     def reason(self) -> str:
-        return next(iter(list(self._causes.values())), "")
+        return self._first[1]
+
+    @property
+    def _first(self) -> tuple[str, str]:
+        """What is told: log-probabilities that were not looked at yet say the least, they wait for all else."""
+        causes = list(self._causes.items())
+        others = [cause for cause in causes if cause[0] != "logprobs"]
+        return next(iter([*others, *causes]), ("ready", ""))
 
     def has(self, cause: Cause) -> bool:
         return cause in self._causes

@@ -208,7 +208,10 @@ class Weights:
     async def _check(self, policy: Policy) -> None:
         if policy.manifest:
             with_hashes = self._settings.weights_check == "hashes"
-            await asyncio.to_thread(check, policy.path, policy.manifest, with_hashes=with_hashes)
+            try:
+                await asyncio.to_thread(check, policy.path, policy.manifest, with_hashes=with_hashes)
+            except OSError as error:  # of a volume that went away in between
+                raise WrongWeights(f"{policy.path} can't be read ({error}): is its volume mounted here?") from error
 
     async def _load(self, policy: Policy) -> None:
         engine = self._engine

@@ -112,6 +112,18 @@ async def test_weights_that_the_trainer_loads_itself_are_looked_at_once_an_answe
         await until(lambda: fleet.facts("don't follow the temperature"))
 
 
+def test_what_else_keeps_a_worker_from_claiming_says_more() -> None:
+    fitness = Fitness()
+    fitness.begin("logprobs", "not checked yet")
+    fitness.begin("weights_failed", "the engine did not survive it")
+    fitness.end("starting")
+    assert (fitness.state, fitness.reason) == ("weights_failed", "the engine did not survive it")
+    fitness.end("weights_failed")
+    assert (fitness.state, fitness.reason) == ("logprobs", "not checked yet")
+    fitness.end("logprobs")
+    assert (fitness.state, fitness.reason) == ("ready", "")
+
+
 async def test_a_look_that_new_weights_overtook_counts_for_nothing(engine: FakeEngine) -> None:
     fitness, reasons = Fitness(), list[str]()
     fitness.end("starting")

@@ -1,6 +1,7 @@
 """A worker brings its engine to the weights that were published: what it says to the engine, and when it serves."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,24 @@ async def test_weights_that_were_changed_are_refused_and_what_runs_is_finished(
         go.set()
         assert await versions(fleet) == ["[1, 1]"]
     assert engine.calls == ["pause retract", "load 1", "continue"]
+
+
+async def test_weights_on_a_volume_that_went_away_leave_the_worker_out_until_it_is_back(
+    fleet: Fleet, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    await fleet.configure(n=1)
+    (tmp_path / "weights").write_text("x")
+    await publish(fleet, str(tmp_path), manifest=seal(tmp_path))
+    with monkeypatch.context() as away:
+        away.setattr("worker.weights.check", gone)
+        async with fleet.worker():
+            await until(lambda: fleet.facts("Stale file handle"))
+            assert engine.calls == []
+            away.undo()
+            await until(lambda: is_serving(fleet, 1))
 
 
 @pytest.mark.parametrize("check", ["sizes", "hashes"])
