@@ -23,6 +23,7 @@ from deploy.operator.objects import Deployment, Json, Lease, Pod, deployment_of,
 
 CONNECT_SECONDS, READ_SECONDS, CALL_SECONDS = 3.0, 8.0, 12.0
 WATCH_SECONDS = 28  # then the caller lists again: the watch only makes that faster
+POOLS_SECONDS = 58  # of Deployments, which are read again before each change, too
 _THREADS = 8
 
 
@@ -55,10 +56,10 @@ class Refused(ClusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class PodChange:
-    """What a watch tells: the pod, and whether it is gone."""
+class Change[T]:
+    """What a watch tells: an object, and whether it is gone."""
 
-    pod: Pod
+    one: T
     is_gone: bool
 
 
@@ -69,8 +70,16 @@ class Cluster(Protocol):
         """(version to watch from, the fleet's pods)."""
         ...
 
-    def watch_pods(self, version: str) -> AsyncIterator[PodChange]:
+    def watch_pods(self, version: str) -> AsyncIterator[Change[Pod]]:
         """Changes from `version` on, for at most WATCH_SECONDS."""
+        ...
+
+    async def list_pools(self) -> tuple[str, list[Deployment]]:
+        """(version to watch from, the fleet's Deployments of workers)."""
+        ...
+
+    def watch_pools(self, version: str) -> AsyncIterator[Change[Deployment]]:
+        """Changes from `version` on, for at most POOLS_SECONDS."""
         ...
 
     async def get_pod(self, name: str) -> Pod | None: ...
@@ -117,16 +126,33 @@ class KubernetesCluster:
         told = await self._json("list", "pods", self._core.list_namespaced_pod, label_selector=self._selector)
         return told["metadata"]["resourceVersion"], [pod_of(item) for item in told["items"]]
 
-    async def watch_pods(self, version: str) -> AsyncIterator[PodChange]:
+    async def watch_pods(self, version: str) -> AsyncIterator[Change[Pod]]:
+        async for told, is_gone in self._watch("pods", self._core.list_namespaced_pod, version, WATCH_SECONDS):
+            yield Change(pod_of(told), is_gone)
+
+    async def list_pools(self) -> tuple[str, list[Deployment]]:
+        listed = self._apps.list_namespaced_deployment
+        told = await self._json("list", "deployments", listed, label_selector=self._selector)
+        return told["metadata"]["resourceVersion"], [deployment_of(item) for item in told["items"]]
+
+    async def watch_pools(self, version: str) -> AsyncIterator[Change[Deployment]]:
+        listed = self._apps.list_namespaced_deployment
+        async for told, is_gone in self._watch("deployments", listed, version, POOLS_SECONDS):
+            yield Change(deployment_of(told), is_gone)
+
+    async def _watch(
+        self, resource: str, listed: Callable[..., Any], version: str, seconds: int
+    ) -> AsyncIterator[tuple[Json, bool]]:
+        """(object, whether it is gone)."""
         response = await self._call(
             "watch",
-            "pods",
-            self._core.list_namespaced_pod,
+            resource,
+            listed,
             label_selector=self._selector,
             resource_version=version,
             watch=True,
-            timeout_seconds=WATCH_SECONDS,
-            _request_timeout=(CONNECT_SECONDS, WATCH_SECONDS + 5),
+            timeout_seconds=seconds,
+            _request_timeout=(CONNECT_SECONDS, seconds + 5),
         )
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -137,7 +163,7 @@ class KubernetesCluster:
             if told["type"] == "ERROR":
                 raise Expired(str(told["object"].get("message", "the watch ended")))
             if told["type"] != "BOOKMARK":
-                yield PodChange(pod_of(told["object"]), told["type"] == "DELETED")
+                yield told["object"], told["type"] == "DELETED"
 
     async def get_pod(self, name: str) -> Pod | None:
         try:

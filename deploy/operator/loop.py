@@ -1,4 +1,4 @@
-"""The operator's look at the fleet, each second and whenever a pod changes, and what it does about it.
+"""The operator's look at the fleet, each second and whenever a pod or a Deployment changes, and what it does about it.
 
 Invariants: only the leader does anything; evictions and what the broker needs come before scaling, and do not wait for
 it; while Redis or the pods are unknown nothing is drained or shrunk; a look that fails is made again.
@@ -24,7 +24,7 @@ from deploy.operator.report import Reporter
 from deploy.operator.scale import Done, Scaler
 from deploy.operator.settings import OperatorSettings
 from deploy.operator.wanted import Asker, Wanted, wanted
-from deploy.operator.watch import PodWatch
+from deploy.operator.watch import Watches
 from rolloutfleet.broker import Broker
 from rolloutfleet.errors import BrokerUnavailable, RunMissing
 from rolloutfleet.metrics import OperatorMetrics
@@ -33,7 +33,6 @@ from rolloutfleet.pods import FleetKeys
 log = logging.getLogger("operator")
 
 LOOK_SECONDS = 1.0
-DEPLOYMENTS_SECONDS = 10.0  # for each pool: people's orders stand on the Deployments
 LEAVING = {SCALE: "fewer workers are wanted", RESTART: "it is to be replaced", PERSON: "somebody wants it drained"}
 
 
@@ -44,7 +43,7 @@ class Lines:
     cluster: Cluster
     broker: Broker
     leader: Leader
-    watch: PodWatch
+    watch: Watches
     metrics: OperatorMetrics
 
 
@@ -64,7 +63,7 @@ class Loop:
         self._asker = Asker(settings)
         self._reporter = Reporter(settings, lines.broker, self._events, lines.metrics, lines.leader.identity)
         self._deployments: dict[str, Deployment] = {}
-        self.deployments_at = float("-inf")
+        self._has_changed = False  # Deployments are not as they were seen
         self._problems: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -76,7 +75,7 @@ class Loop:
             await self._wait(stop, began + LOOK_SECONDS - time.monotonic())
 
     async def _wait(self, stop: asyncio.Event, seconds: float) -> None:
-        """Until a pod changes, or it is time; a quarter of a second at least, while many change."""
+        """Until something changes, or it is time; a quarter of a second at least, while many change."""
         await asyncio.sleep(0.0 if stop.is_set() else 0.25)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds - 0.25)):
@@ -97,7 +96,7 @@ class Loop:
 
     def _forget(self) -> None:
         """Another leads: what it did meanwhile is not known."""
-        self._deployments, self.deployments_at = {}, float("-inf")
+        self._deployments = {}
         self._asker.forget()
 
     async def _act(self) -> None:
@@ -153,7 +152,7 @@ class Loop:
         for worker, pod_name in list(suspects(view.status.workers, self._lines.watch.pods, self._settings.fleet)):
             pod, evicted = await self._evictor.evict(worker, pod_name)
             if pod is not None:
-                self._lines.watch.see(pod)
+                self._lines.watch.see_pod(pod)
             if evicted is None:
                 continue
             self._lines.metrics.evicted.labels(str(evicted.gone.counts).lower()).inc()
@@ -162,13 +161,13 @@ class Loop:
             await self._say_of(pod_name, "WorkerEvicted", message)
 
     async def _read_deployments(self, *, now: bool = False) -> None:
-        due = self.deployments_at + DEPLOYMENTS_SECONDS * len(self._settings.deployments)
-        if not now and time.monotonic() < due:
-            return
-        found: dict[str, Deployment] = {}
-        for name in self._settings.deployments:
-            found[name] = await self._lines.cluster.get_deployment(name)
-        self._deployments, self.deployments_at = found, time.monotonic()
+        """Of the watch; or asked for `now`, and after each change, which the watch may tell later than we look."""
+        if now or self._has_changed:
+            for name in self._settings.deployments:
+                self._lines.watch.see_deployment(await self._lines.cluster.get_deployment(name))
+            self._has_changed = False
+        seen = self._lines.watch.deployments
+        self._deployments = {name: seen[name] for name in self._settings.deployments if name in seen}
 
     def _wanted(self, fleet: Fleet) -> Wanted:
         status = fleet.view.status if fleet.view else None
@@ -211,7 +210,7 @@ class Loop:
 
     async def _tell(self, done: Done, number: Wanted) -> None:
         if done.deleted or done.scaled:
-            self.deployments_at = float("-inf")  # they are not as they were
+            self._has_changed = True
         for name, why in done.deleted.items():
             self._lines.metrics.deleted.labels(why).inc()
             await self._say_of(name, "Deleted", f"pod {name} holds nothing any more: {LEAVING[why]}")

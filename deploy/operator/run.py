@@ -14,7 +14,7 @@ from deploy.operator.leader import RENEW_SECONDS, Leader
 from deploy.operator.loop import Lines, Loop
 from deploy.operator.probes import Probes
 from deploy.operator.settings import OperatorSettings
-from deploy.operator.watch import PodWatch
+from deploy.operator.watch import Watches
 from rolloutfleet.broker import Broker
 from rolloutfleet.metrics import OperatorMetrics
 from rolloutfleet.redis import connect
@@ -35,7 +35,7 @@ async def serve(settings: OperatorSettings, connect_cluster: Connect, stop: asyn
         client = await things.enter_async_context(connect(settings.redis_url, connections=8))
         broker = Broker(client, settings.run, retry_seconds=_BROKER_SECONDS)
         leader = Leader(cluster, settings.lease_name, f"{settings.pod_name}_{secrets.token_hex(4)}")
-        watch = PodWatch(cluster, lambda: leader.is_leading)
+        watch = Watches(cluster, lambda: leader.is_leading)
         loop = Loop(settings, Lines(cluster, broker, leader, watch, metrics))
         probes = Probes(metrics.registry, loop, leader)
         await probes.start(settings.probe_host, settings.probe_port)
@@ -46,7 +46,7 @@ async def serve(settings: OperatorSettings, connect_cluster: Connect, stop: asyn
             await leader.release()
 
 
-async def _until_stopped(leader: Leader, watch: PodWatch, loop: Loop, stop: asyncio.Event) -> None:
+async def _until_stopped(leader: Leader, watch: Watches, loop: Loop, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(lead(leader)), tasks.create_task(watch.run())]
         await loop.run(stop)

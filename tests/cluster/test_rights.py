@@ -18,7 +18,7 @@ from tests.cluster.release import CHART, Release, values_of
 LEASE = "leases.coordination.k8s.io/fleet-rolloutfleet-operator"
 MUST = [
     *(f"{verb} pods" for verb in ("get", "list", "watch", "delete")),
-    "get deployments.apps",
+    *(f"{verb} deployments.apps" for verb in ("get", "list", "watch")),
     *(f"{verb} deployments.apps/scale" for verb in ("get", "patch")),
     *(f"{verb} events" for verb in ("create", "patch")),
     "create leases.coordination.k8s.io",
@@ -27,7 +27,7 @@ MUST = [
 MUST_NOT = [
     *(f"{verb} pods" for verb in ("create", "patch", "update", "deletecollection")),
     *("create pods/exec", "create pods/eviction", "get pods/log"),
-    *(f"{verb} deployments.apps" for verb in ("list", "create", "patch", "update", "delete")),
+    *(f"{verb} deployments.apps" for verb in ("create", "patch", "update", "delete")),
     *(f"{verb} secrets" for verb in ("get", "list", "watch")),
     *(f"{verb} configmaps" for verb in ("get", "list")),
     *(f"{verb} leases.coordination.k8s.io/another" for verb in ("get", "patch", "delete")),

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from deploy.operator.cluster import ClusterUnavailable, Conflict, Expired, Missing, NotPermitted, PodChange
+from deploy.operator.cluster import Change, ClusterUnavailable, Conflict, Expired, Missing, NotPermitted
 from deploy.operator.objects import Deployment, Json, Lease, Pod, deployment_of, lease_of, pod_of
 
 type Object = dict[str, Any]
@@ -42,7 +42,8 @@ class FakeCluster:
         self.now = START
         self._version = itertools.count(100)
         self._number = itertools.count(1)
-        self._watchers: list[asyncio.Queue[PodChange | None]] = []
+        self._pod_watchers: list[asyncio.Queue[Change[Pod] | None]] = []
+        self._pool_watchers: list[asyncio.Queue[Change[Deployment] | None]] = []
 
     # What tests do
 
@@ -134,20 +135,30 @@ class FakeCluster:
         with self._called("list", "pods"):
             return str(next(self._version)), [pod_of(copy.deepcopy(pod)) for pod in self.pods.values()]
 
-    async def watch_pods(self, version: str) -> AsyncIterator[PodChange]:
+    async def watch_pods(self, version: str) -> AsyncIterator[Change[Pod]]:
         with self._called("watch", "pods"):
-            changes: asyncio.Queue[PodChange | None] = asyncio.Queue()
-            self._watchers.append(changes)
-        while True:
-            change = await changes.get()
-            if change is None:
-                raise Expired("too old resource version")
+            changes: asyncio.Queue[Change[Pod] | None] = asyncio.Queue()
+            self._pod_watchers.append(changes)
+        async for change in _until_cut(changes):
+            yield change
+
+    async def list_pools(self) -> tuple[str, list[Deployment]]:
+        with self._called("list", "deployments"):
+            found = [deployment_of(copy.deepcopy(one)) for one in self.deployments.values()]
+            return str(next(self._version)), found
+
+    async def watch_pools(self, version: str) -> AsyncIterator[Change[Deployment]]:
+        with self._called("watch", "deployments"):
+            changes: asyncio.Queue[Change[Deployment] | None] = asyncio.Queue()
+            self._pool_watchers.append(changes)
+        async for change in _until_cut(changes):
             yield change
 
     def cut_watches(self) -> None:
-        for changes in self._watchers:
+        for changes in (*self._pod_watchers, *self._pool_watchers):
             changes.put_nowait(None)
-        self._watchers.clear()
+        self._pod_watchers.clear()
+        self._pool_watchers.clear()
 
     async def get_pod(self, name: str) -> Pod | None:
         with self._called("get", "pods"):
@@ -340,10 +351,13 @@ class FakeCluster:
 
     def _touch(self, told: Object) -> None:
         told["metadata"]["resourceVersion"] = str(next(self._version))
+        if self.deployments.get(told["metadata"].get("name", "")) is told:
+            for changes in self._pool_watchers:
+                changes.put_nowait(Change(deployment_of(copy.deepcopy(told)), is_gone=False))
 
     def _tell(self, pod: Object, *, is_gone: bool = False) -> None:
-        for changes in self._watchers:
-            changes.put_nowait(PodChange(pod_of(copy.deepcopy(pod)), is_gone))
+        for changes in self._pod_watchers:
+            changes.put_nowait(Change(pod_of(copy.deepcopy(pod)), is_gone))
 
 
 class _Call:
@@ -356,6 +370,12 @@ class _Call:
     def __exit__(self, kind: object, *rest: object) -> None:
         if kind is None:
             self._cluster.on_call(self._verb, self._resource, "after")
+
+
+async def _until_cut[T](changes: asyncio.Queue[T | None]) -> AsyncIterator[T]:
+    while (change := await changes.get()) is not None:
+        yield change
+    raise Expired("too old resource version")
 
 
 def _condition(kind: str, is_true: bool, reason: str = "", message: str = "") -> Object:

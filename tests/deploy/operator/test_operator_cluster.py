@@ -11,17 +11,18 @@ from aiohttp import web
 
 from deploy.operator import cluster as client
 from deploy.operator.cluster import (
+    Change,
     ClusterUnavailable,
     Conflict,
     Expired,
     KubernetesCluster,
     Missing,
     NotPermitted,
-    PodChange,
     Refused,
     from_kubeconfig,
     in_cluster,
 )
+from deploy.operator.objects import Pod
 
 POD = {
     "metadata": {
@@ -109,10 +110,24 @@ async def test_a_watch_tells_changes_and_ends_with_the_stream(server: ApiServer,
         {"type": "BOOKMARK", "object": {}},
         {"type": "DELETED", "object": POD},
     ]
-    seen: list[PodChange] = [change async for change in cluster.watch_pods("17")]
-    assert [(change.pod.name, change.is_gone) for change in seen] == [("w-abc-1", False), ("w-abc-1", True)]
+    seen: list[Change[Pod]] = [change async for change in cluster.watch_pods("17")]
+    assert [(change.one.name, change.is_gone) for change in seen] == [("w-abc-1", False), ("w-abc-1", True)]
     assert "resourceVersion=17" in server.asked[0][1]
     assert f"timeoutSeconds={client.WATCH_SECONDS}" in server.asked[0][1]
+
+
+async def test_deployments_are_listed_and_watched_by_the_same_labels(
+    server: ApiServer, cluster: KubernetesCluster
+) -> None:
+    one = {"metadata": {"name": "w", "uid": "d1", "generation": 4}, "spec": {"replicas": 3}}
+    server.body = {"metadata": {"resourceVersion": "17"}, "items": [one]}
+    version, pools = await cluster.list_pools()
+    server.lines = [{"type": "MODIFIED", "object": one}]
+    told = [change.one async for change in cluster.watch_pools(version)]
+    assert [(pool.name, pool.replicas, pool.generation) for pool in [*pools, *told]] == [("w", 3, 4)] * 2
+    path = "/apis/apps/v1/namespaces/ml/deployments?labelSelector=app%3Dworker"
+    assert server.asked[0][1] == path
+    assert server.asked[1][1].startswith(f"{path}&resourceVersion=17")
 
 
 async def test_a_watch_from_a_version_that_is_too_old_says_list_again(

@@ -9,7 +9,7 @@ from deploy.operator.broker_view import pod_uid
 from deploy.operator.leader import Leader
 from deploy.operator.loop import Lines, Loop
 from deploy.operator.settings import OperatorSettings
-from deploy.operator.watch import PodWatch
+from deploy.operator.watch import Watches
 from rolloutfleet.broker import Beat, Broker, Claim
 from rolloutfleet.metrics import OperatorMetrics
 from rolloutfleet.pods import FLEETS, FleetKeys, FleetReport, read_reports
@@ -48,7 +48,7 @@ class Operator:
         self.clock = world.clock
         self.metrics = OperatorMetrics()
         self.leader = Leader(world.cluster, "lease", name, self.clock)
-        self.watch = PodWatch(world.cluster, lambda: self.leader.is_leading)
+        self.watch = Watches(world.cluster, lambda: self.leader.is_leading)
         self.lines = Lines(world.cluster, world.broker, self.leader, self.watch, self.metrics)
         self.loop = Loop(self.settings, self.lines)
 
@@ -58,7 +58,6 @@ class Operator:
         if self.leader.is_leading:
             await self.watch.relist()
         self.clock.now += 1
-        self.loop.deployments_at = float("-inf")
         await self.loop.look()
 
 
