@@ -7,14 +7,15 @@ asked for.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploy.commands.release import NoSuchRelease, PeoplesCluster, Release
+from deploy.operator.fleet import pool_of
 from deploy.operator.objects import DRAIN, REPLICAS, RESTART, Deployment, Pod, micro_time
 from deploy.operator.pools import PoolReason, pool_reason
 from deploy.operator.reasons import reason_of
-from deploy.operator.reconcile import Pool, Unit, victims
+from deploy.operator.reconcile import Unit, victims
 from deploy.operator.settings import Owner
 from deploy.operator.wanted import order_of
 
@@ -99,10 +100,10 @@ async def scale(cluster: PeoplesCluster, release: Release, number: int, given: s
     if configured is None:
         raise Impossible(f"the operator does not look after {pool}: its ROLLOUTFLEET_DEPLOYMENTS doesn't name it")
     now, units = release.deployments[pool].replicas, [one for one in release.fleet.units() if one.pool == pool]
-    going = victims(units, Pool(pool, now, number))
+    going = victims(units, replace(pool_of(release.deployments[pool], number), is_rolling=False))
     if not dry_run:
         order = None if number == configured else order_of(number, configured)
-        await cluster.annotate_deployment(pool, {REPLICAS: order})
+        await cluster.annotate_deployment(pool, {REPLICAS: order}, release.deployments[pool].kind)
     data = {"pool": pool, "from": now, "to": number, "would_go": [unit.name for unit in going], "dry_run": dry_run}
     said = f"{pool}: {'would go' if dry_run else 'goes'} from {now} to {number}"
     notes = [_UNKNOWN] if going and release.view is None else []
@@ -137,7 +138,7 @@ async def restart(cluster: PeoplesCluster, release: Release, given: str | None, 
         if pods and not dry_run:
             # By the API server's clock, which made the pods: what is made later is new.
             newest = max(pod.created_at for pod in pods)
-            await cluster.annotate_deployment(pool, {RESTART: micro_time(newest)})
+            await cluster.annotate_deployment(pool, {RESTART: micro_time(newest)}, release.deployments[pool].kind)
     most = release.settings.get("MAX_UNAVAILABLE", "1")
     will = "would be" if dry_run else "are"
     lines = [f"{len(names)} pods {will} replaced, at most {most} at a time, each after it gave up its work", *names]

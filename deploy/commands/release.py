@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from deploy.operator.broker_view import BrokerView, read_view
 from deploy.operator.cluster import Cluster
 from deploy.operator.fleet import Fleet
-from deploy.operator.objects import Deployment, Json, Lease, Pod, deployment_of
+from deploy.operator.objects import Deployment, Json, Kind, Lease, Pod, deployment_of
 from deploy.operator.settings import COMPONENT, PREFIX, Owner
 from deploy.operator.wanted import asked_for
 from rolloutfleet.broker import Broker
@@ -31,7 +31,7 @@ class PeoplesCluster(Cluster, Protocol):
 
     async def annotate_pod(self, name: str, annotations: Json) -> Pod: ...
 
-    async def annotate_deployment(self, name: str, annotations: Json) -> Deployment: ...
+    async def annotate_deployment(self, name: str, annotations: Json, kind: Kind = ...) -> Deployment: ...
 
     async def list_deployments(self, selector: str) -> list[Json]: ...
 
@@ -106,6 +106,9 @@ async def read_release(cluster: PeoplesCluster, namespace: str, name: str, redis
     of = {component: [one for one in found if _component(one) == component] for component in ("operator", "worker")}
     settings = _settings(of["operator"])
     deployments = {one.name: one for one in map(deployment_of, of["worker"])}
+    if settings.get("LEADER_WORKER_SETS"):
+        _, sets = await cluster.list_pools(Kind.SET)
+        deployments |= {one.name: one for one in sets}
     _, pods = await cluster.list_pods()
     lease = await cluster.get_lease(settings["LEASE_NAME"]) if "LEASE_NAME" in settings else None
     view = await _view(redis_url, settings.get("RUN", ""), f"{namespace}/{name}")

@@ -19,7 +19,7 @@ import urllib3
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
-from deploy.operator.objects import Deployment, Json, Lease, Pod, deployment_of, lease_of, pod_of
+from deploy.operator.objects import Deployment, Json, Kind, Lease, Pod, deployment_of, lease_of, pod_of
 
 CONNECT_SECONDS, READ_SECONDS, CALL_SECONDS = 3.0, 8.0, 12.0
 WATCH_SECONDS = 28  # then the caller lists again: the watch only makes that faster
@@ -74,11 +74,11 @@ class Cluster(Protocol):
         """Changes from `version` on, for at most WATCH_SECONDS."""
         ...
 
-    async def list_pools(self) -> tuple[str, list[Deployment]]:
-        """(version to watch from, the fleet's Deployments of workers)."""
+    async def list_pools(self, kind: Kind = Kind.DEPLOYMENT) -> tuple[str, list[Deployment]]:
+        """(version to watch from, the fleet's pools of this kind)."""
         ...
 
-    def watch_pools(self, version: str) -> AsyncIterator[Change[Deployment]]:
+    def watch_pools(self, version: str, kind: Kind = Kind.DEPLOYMENT) -> AsyncIterator[Change[Deployment]]:
         """Changes from `version` on, for at most POOLS_SECONDS."""
         ...
 
@@ -88,9 +88,9 @@ class Cluster(Protocol):
         """Errors: Missing, Conflict where the name is another pod's by now."""
         ...
 
-    async def get_deployment(self, name: str) -> Deployment: ...
+    async def get_deployment(self, name: str, kind: Kind = Kind.DEPLOYMENT) -> Deployment: ...
 
-    async def patch_scale(self, name: str, replicas: int, version: str) -> None:
+    async def patch_scale(self, name: str, replicas: int, version: str, kind: Kind = Kind.DEPLOYMENT) -> None:
         """Errors: Conflict where the Deployment is not at `version` any more."""
         ...
 
@@ -119,6 +119,10 @@ class KubernetesCluster:
         self._counted = counted
         self._core, self._apps = k8s.CoreV1Api(api), k8s.AppsV1Api(api)
         self._coordination = k8s.CoordinationV1Api(api)
+        self._pools = {
+            Kind.DEPLOYMENT: _of_deployments(self._apps),
+            Kind.SET: _of_sets(k8s.CustomObjectsApi(api)),
+        }
         self._threads = ThreadPoolExecutor(_THREADS, "cluster")
         self._owners: Mapping[str, Any] = {}  # of the Lease that was seen last
 
@@ -130,14 +134,14 @@ class KubernetesCluster:
         async for told, is_gone in self._watch("pods", self._core.list_namespaced_pod, version, WATCH_SECONDS):
             yield Change(pod_of(told), is_gone)
 
-    async def list_pools(self) -> tuple[str, list[Deployment]]:
-        listed = self._apps.list_namespaced_deployment
-        told = await self._json("list", "deployments", listed, label_selector=self._selector)
+    async def list_pools(self, kind: Kind = Kind.DEPLOYMENT) -> tuple[str, list[Deployment]]:
+        calls = self._pools[kind]
+        told = await self._json("list", calls.resource, calls.list, label_selector=self._selector)
         return told["metadata"]["resourceVersion"], [deployment_of(item) for item in told["items"]]
 
-    async def watch_pools(self, version: str) -> AsyncIterator[Change[Deployment]]:
-        listed = self._apps.list_namespaced_deployment
-        async for told, is_gone in self._watch("deployments", listed, version, POOLS_SECONDS):
+    async def watch_pools(self, version: str, kind: Kind = Kind.DEPLOYMENT) -> AsyncIterator[Change[Deployment]]:
+        calls = self._pools[kind]
+        async for told, is_gone in self._watch(calls.resource, calls.list, version, POOLS_SECONDS):
             yield Change(deployment_of(told), is_gone)
 
     async def _watch(
@@ -175,13 +179,14 @@ class KubernetesCluster:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         await self._json("delete", "pods", self._core.delete_namespaced_pod, name, body=body)
 
-    async def get_deployment(self, name: str) -> Deployment:
-        return deployment_of(await self._json("get", "deployments", self._apps.read_namespaced_deployment, name))
+    async def get_deployment(self, name: str, kind: Kind = Kind.DEPLOYMENT) -> Deployment:
+        calls = self._pools[kind]
+        return deployment_of(await self._json("get", calls.resource, calls.get, name))
 
-    async def patch_scale(self, name: str, replicas: int, version: str) -> None:
+    async def patch_scale(self, name: str, replicas: int, version: str, kind: Kind = Kind.DEPLOYMENT) -> None:
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
-        change = self._apps.patch_namespaced_deployment_scale
-        await self._json("patch", "deployments/scale", change, name, body=body)
+        calls = self._pools[kind]
+        await self._json("patch", f"{calls.resource}/scale", calls.scale, name, body=body)
 
     async def get_lease(self, name: str) -> Lease | None:
         try:
@@ -229,10 +234,9 @@ class KubernetesCluster:
         body = {"metadata": {"annotations": annotations}}
         return pod_of(await self._json("patch", "pods", self._core.patch_namespaced_pod, name, body=body))
 
-    async def annotate_deployment(self, name: str, annotations: Json) -> Deployment:
-        body = {"metadata": {"annotations": annotations}}
-        change = self._apps.patch_namespaced_deployment
-        return deployment_of(await self._json("patch", "deployments", change, name, body=body))
+    async def annotate_deployment(self, name: str, annotations: Json, kind: Kind = Kind.DEPLOYMENT) -> Deployment:
+        body, calls = {"metadata": {"annotations": annotations}}, self._pools[kind]
+        return deployment_of(await self._json("patch", calls.resource, calls.patch, name, body=body))
 
     async def list_deployments(self, selector: str) -> list[Json]:
         """Whole, as the API server answers: the commands read settings of the operator's out of them."""
@@ -274,6 +278,47 @@ class KubernetesCluster:
             raise ClusterUnavailable(f"no answer to {what}: {_short(error)}") from error
         finally:
             self._counted(verb, resource, outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The client's functions for one kind of pool. Those of a name take it, then the namespace."""
+
+    resource: str
+    list: Callable[..., Any]
+    get: Callable[..., Any]
+    patch: Callable[..., Any]
+    scale: Callable[..., Any]
+
+
+def _of_deployments(api: k8s.AppsV1Api) -> _Calls:
+    return _Calls(
+        "deployments",
+        api.list_namespaced_deployment,
+        api.read_namespaced_deployment,
+        api.patch_namespaced_deployment,
+        api.patch_namespaced_deployment_scale,
+    )
+
+
+def _of_sets(api: k8s.CustomObjectsApi) -> _Calls:
+    """By the client's interface for kinds that it doesn't know, whose patches are merges only if they say so."""
+    about = {"group": "leaderworkerset.x-k8s.io", "version": "v1", "plural": "leaderworkersets"}
+
+    def of(call: Callable[..., Any], *names: str, **fixed: str) -> Callable[..., Any]:
+        def called(*given: str, **more: Any) -> Any:
+            return call(**about, **dict(zip(names, given, strict=True)), **fixed, **more)
+
+        return called
+
+    named, merge = ("name", "namespace"), {"_content_type": "application/merge-patch+json"}
+    return _Calls(
+        "leaderworkersets",
+        of(api.list_namespaced_custom_object, "namespace"),
+        of(api.get_namespaced_custom_object, *named),
+        of(api.patch_namespaced_custom_object, *named, **merge),
+        of(api.patch_namespaced_custom_object_scale, *named, **merge),
+    )
 
 
 def in_cluster() -> k8s.ApiClient:

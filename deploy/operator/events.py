@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deploy.operator.cluster import Cluster, ClusterError
-from deploy.operator.objects import Deployment
+from deploy.operator.objects import Deployment, Kind
 
 log = logging.getLogger("operator.events")
 
@@ -74,7 +74,8 @@ class Events:
         self._said = {key: said for key, said in self._said.items() if now - said.at < _AGAIN_SECONDS}
 
     def _event(self, of: Deployment, reason: str, message: str, is_warning: bool) -> dict[str, object]:
-        about = {"apiVersion": "apps/v1", "kind": "Deployment", "name": of.name, "uid": of.uid}
+        version = "apps/v1" if of.kind is Kind.DEPLOYMENT else "leaderworkerset.x-k8s.io/v1"
+        about = {"apiVersion": version, "kind": of.kind, "name": of.name, "uid": of.uid}
         return {
             "apiVersion": "v1",
             "kind": "Event",

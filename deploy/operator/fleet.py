@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.operator.broker_view import BrokerView
-from deploy.operator.objects import DRAIN, RESTART, Deployment, Pod, seconds_of
+from deploy.operator.objects import DRAIN, RESTART, Deployment, Kind, Pod, seconds_of
 from deploy.operator.reasons import Told
 from deploy.operator.reconcile import Pool, Unit
 from deploy.operator.wanted import Wanted
@@ -43,6 +43,7 @@ class Fleet:
             uid=pod.uid,
             name=pod.name,
             pool=pod.pool,
+            index=pod.index,
             is_ready=pod.is_ready,
             created_at=pod.created_at,
             groups=groups,
@@ -71,6 +72,7 @@ def pool_of(deployment: Deployment, wanted: int | None) -> Pool:
         is_rolling=deployment.is_rolling,
         is_settled=deployment.is_settled,
         restart_at=seconds_of(deployment.annotations.get(RESTART, "")),
+        drops_last=deployment.kind is Kind.SET,
     )
 
 

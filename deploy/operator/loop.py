@@ -163,8 +163,8 @@ class Loop:
     async def _read_deployments(self, *, now: bool = False) -> None:
         """Of the watch; or asked for `now`, and after each change, which the watch may tell later than we look."""
         if now or self._has_changed:
-            for name in self._settings.deployments:
-                self._lines.watch.see_deployment(await self._lines.cluster.get_deployment(name))
+            for name, kind in self._settings.kinds.items():
+                self._lines.watch.see_deployment(await self._lines.cluster.get_deployment(name, kind))
             self._has_changed = False
         seen = self._lines.watch.deployments
         self._deployments = {name: seen[name] for name in self._settings.deployments if name in seen}

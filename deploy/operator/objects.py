@@ -7,6 +7,7 @@ others, and newer servers say more.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, cast
 
 type Json = Mapping[str, Any]
@@ -15,6 +16,14 @@ PREFIX = "rolloutfleet.io/"
 DRAIN = f"{PREFIX}drain"  # on a pod: somebody wants it drained
 REPLICAS = f"{PREFIX}replicas"  # on a Deployment: "<number> instead of <worker.replicas>"
 RESTART = f"{PREFIX}restart"  # on a Deployment: pods created up to this second are to be replaced
+_SET_NAME = "leaderworkerset.sigs.k8s.io/name"  # on the pods of a LeaderWorkerSet
+
+
+class Kind(StrEnum):
+    """What a pool is: one pod for each engine, or a set of groups, whose first pod holds the worker."""
+
+    DEPLOYMENT = "Deployment"
+    SET = "LeaderWorkerSet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +64,15 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod at one moment. `pool`: its Deployment, if it has one. Times are seconds of the API server's clock."""
+    """A pod at one moment. Times are seconds of the API server's clock.
+
+    `pool`: its Deployment or LeaderWorkerSet, if it has one; `index`: of its group in such a set.
+    """
 
     name: str
     uid: str
     pool: str = ""
+    index: int = 0
     node: str = ""
     phase: str = "Unknown"
     reason: str = ""
@@ -72,7 +85,7 @@ class Pod:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its ReplicaSet counts it."""
+        """Whether its ReplicaSet, or its set, counts it."""
         return not self.is_deleting and self.phase not in ("Failed", "Succeeded")
 
     @property
@@ -90,12 +103,13 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A Deployment at one moment."""
+    """A Deployment at one moment, or a LeaderWorkerSet: its replicas are groups, of which each has one worker."""
 
     name: str
     uid: str
     resource_version: str
     replicas: int  # spec
+    kind: Kind = Kind.DEPLOYMENT
     generation: int = 0
     observed: int = 0
     updated: int = 0
@@ -113,7 +127,10 @@ class Deployment:
     @property
     def is_rolling(self) -> bool:
         """Whether a rollout runs: pods of an older template are there, or its controller has not looked yet."""
-        return self.observed < self.generation or self.updated < self.existing
+        updates = self.conditions.get("UpdateInProgress")  # a LeaderWorkerSet says it so
+        return (
+            self.observed < self.generation or self.updated < self.existing or (updates is not None and updates.is_true)
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -138,6 +155,7 @@ def pod_of(told: Json) -> Pod:
         name=_text(meta, "name"),
         uid=_text(meta, "uid"),
         pool=_pool(meta),
+        index=_index(meta),
         node=_text(spec, "nodeName"),
         phase=_text(status, "phase") or "Unknown",
         reason=_text(status, "reason"),
@@ -152,13 +170,17 @@ def pod_of(told: Json) -> Pod:
 
 def deployment_of(told: Json) -> Deployment:
     meta, spec, status = _part(told, "metadata"), _part(told, "spec"), _part(told, "status")
+    kind = Kind.SET if told.get("kind") == Kind.SET else Kind.DEPLOYMENT
+    generation = _number(meta, "generation")
     return Deployment(
         name=_text(meta, "name"),
         uid=_text(meta, "uid"),
         resource_version=_text(meta, "resourceVersion"),
         replicas=_number(spec, "replicas", 1),
-        generation=_number(meta, "generation"),
-        observed=_number(status, "observedGeneration"),
+        kind=kind,
+        generation=generation,
+        # Older LeaderWorkerSets don't say what they have seen.
+        observed=_number(status, "observedGeneration", generation if kind is Kind.SET else 0),
         updated=_number(status, "updatedReplicas"),
         existing=_number(status, "replicas"),
         ready=_number(status, "readyReplicas"),
@@ -191,13 +213,21 @@ def micro_time(seconds: float) -> str:
 
 
 def _pool(meta: Json) -> str:
-    """The Deployment: its ReplicaSet is named after it and after the hash of its template."""
+    """The Deployment: its ReplicaSet is named after it and after the hash of its template. A set labels its pods."""
+    if name_of_set := _texts(meta, "labels").get(_SET_NAME, ""):
+        return name_of_set
     template = _texts(meta, "labels").get("pod-template-hash", "")
     owners = [one for one in _list(meta, "ownerReferences") if one.get("kind") == "ReplicaSet"]
     if not owners or not template:
         return ""
     name = _text(owners[0], "name")
     return name.removesuffix(f"-{template}") if name.endswith(f"-{template}") else ""
+
+
+def _index(meta: Json) -> int:
+    """Of the group in its set: the first pod of a group is named after both."""
+    last = _text(meta, "name").rpartition("-")[2]
+    return int(last) if _SET_NAME in _texts(meta, "labels") and last.isdecimal() else 0
 
 
 def _container(told: Json) -> Container:

@@ -4,6 +4,9 @@ Invariants: a busy pod is not chosen while an idle one stands; a pod goes only w
 more and hold nothing, or when their time is over and no idle one is left; nothing shrinks while a rollout runs; what
 was told to go is taken back as soon as it is wanted again. Nothing is remembered but the marks, which the next leader
 reads: a step that was cut off anywhere is planned again.
+
+A LeaderWorkerSet gives no choice: it drops its highest index, and makes a deleted pod again under the same one. So
+those above the number that is wanted drain, busy or not, and the number falls as far as those at its end are done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +17,12 @@ SCALE, RESTART, PERSON = "scale", "restart", "person"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A pod that its ReplicaSet counts, with its worker processes."""
+    """A pod that its ReplicaSet or set counts, with its worker processes."""
 
     uid: str
     name: str
     pool: str
+    index: int = 0  # of its group, in a set
     is_ready: bool = True
     created_at: int = 0
     groups: int = 0  # that its workers hold
@@ -38,7 +42,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A Deployment. `wanted`: replicas; None: another decides, or it is not known."""
+    """A Deployment, or a set. `wanted`: replicas; None: another decides, or it is not known."""
 
     name: str
     replicas: int
@@ -46,6 +50,7 @@ class Pool:
     is_rolling: bool = False  # a rollout runs
     is_settled: bool = True  # its pods are there, as far as they can be
     restart_at: int | None = None  # pods made up to this second are to be replaced
+    drops_last: bool = False  # a LeaderWorkerSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,12 @@ def plan(units: Sequence[Unit], pools: Sequence[Pool], rules: Rules) -> Plan:
         mine = [unit for unit in units if unit.pool == pool.name]
         chosen = victims(mine, pool)
         leaving |= {unit.uid: SCALE for unit in chosen}
-        going = _may_go(chosen, rules) if pool.is_settled else []
-        deletes |= {unit.uid: SCALE for unit in going}
-        number = _number(pool, len(mine), len(going))
+        if pool.drops_last:
+            number = _number_of_set(pool, chosen, rules)
+        else:
+            going = _may_go(chosen, rules) if pool.is_settled else []
+            deletes |= {unit.uid: SCALE for unit in going}
+            number = _number(pool, len(mine), len(going))
         if number != pool.replicas:
             replicas[pool.name] = number
     for unit in _restarts(units, pools, leaving, rules):
@@ -89,7 +97,14 @@ def victims(units: Sequence[Unit], pool: Pool) -> list[Unit]:
     """Those that go, the first one first."""
     if pool.wanted is None or pool.is_rolling:
         return []
-    return sorted(units, key=first_to_go)[: max(0, len(units) - pool.wanted)]
+    if pool.drops_last:
+        return [unit for unit in in_order(units, is_set=True) if unit.index >= pool.wanted]
+    return in_order(units)[: max(0, len(units) - pool.wanted)]
+
+
+def in_order(units: Iterable[Unit], *, is_set: bool = False) -> list[Unit]:
+    """Those of one pool, the first one to go first."""
+    return sorted(units, key=lambda unit: -unit.index) if is_set else sorted(units, key=first_to_go)
 
 
 def first_to_go(unit: Unit) -> tuple[object, ...]:
@@ -109,6 +124,20 @@ def _may_go(chosen: Iterable[Unit], rules: Rules) -> list[Unit]:
 
 def _is_over(unit: Unit, rules: Rules) -> bool:
     return unit.leaving in (SCALE, RESTART) and unit.is_told and rules.now_ms - unit.since_ms >= rules.drain_ms
+
+
+def _number_of_set(pool: Pool, chosen: Iterable[Unit], rules: Rules) -> int:
+    """As low as no index goes whose worker holds something and has time left."""
+    if pool.wanted is None or pool.wanted >= pool.replicas:
+        return pool.replicas if pool.wanted is None else pool.wanted
+    if pool.is_rolling:
+        return pool.replicas
+    staying = [unit.index + 1 for unit in chosen if not (_is_done(unit) or _is_over(unit, rules))]
+    return min(pool.replicas, max([pool.wanted, *staying]))
+
+
+def _is_done(unit: Unit) -> bool:
+    return unit.is_told and not unit.is_busy
 
 
 def _number(pool: Pool, standing: int, going: int) -> int:

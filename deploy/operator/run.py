@@ -35,7 +35,7 @@ async def serve(settings: OperatorSettings, connect_cluster: Connect, stop: asyn
         client = await things.enter_async_context(connect(settings.redis_url, connections=8))
         broker = Broker(client, settings.run, retry_seconds=_BROKER_SECONDS)
         leader = Leader(cluster, settings.lease_name, f"{settings.pod_name}_{secrets.token_hex(4)}")
-        watch = Watches(cluster, lambda: leader.is_leading)
+        watch = Watches(cluster, lambda: leader.is_leading, settings.kinds.values())
         loop = Loop(settings, Lines(cluster, broker, leader, watch, metrics))
         probes = Probes(metrics.registry, loop, leader)
         await probes.start(settings.probe_host, settings.probe_port)

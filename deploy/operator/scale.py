@@ -91,12 +91,12 @@ class Scaler:
     async def _set(self, seen: Deployment, number: int) -> bool:
         """Sets the number, unless its spec has changed since it was seen: then the next look plans anew."""
         for _ in range(_TRIES):
-            now = await self._cluster.get_deployment(seen.name)
+            now = await self._cluster.get_deployment(seen.name, seen.kind)
             if (now.generation, now.uid) != (seen.generation, seen.uid):
                 return False
             self._check()
             try:
-                await self._cluster.patch_scale(seen.name, number, now.resource_version)
+                await self._cluster.patch_scale(seen.name, number, now.resource_version, seen.kind)
             except Conflict:
                 continue
             log.info("scaled %s from %d to %d", seen.name, seen.replicas, number)

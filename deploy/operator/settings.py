@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from redis.asyncio.connection import parse_url
 
+from deploy.operator.objects import Kind
 from rolloutfleet.keys import RUN_NAME
 from rolloutfleet.pods import FLEET_NAME
 
@@ -55,6 +56,9 @@ class OperatorSettings(BaseSettings):
         str, Field(pattern=f"^{OBJECT_NAME}$", description="Namespace of the fleet; default: that of `fleet`.")
     ] = Field(default_factory=lambda given: str(given["fleet"]).split("/")[0])
     deployments: Annotated[Names, Field(description="The Deployments of workers, comma separated: one a pool.")]
+    leader_worker_sets: Annotated[
+        Names, Field(description="Those of `deployments` that are LeaderWorkerSets: an engine over several pods.")
+    ] = ()
 
     scaling_owner: Annotated[Owner, Field(description="Who decides the number of workers.")] = Owner.FIXED
     worker_replicas: Annotated[
@@ -82,7 +86,7 @@ class OperatorSettings(BaseSettings):
     probe_port: Annotated[int, Field(ge=0, le=65_535, description="Port of the probes; 0: a free one.")] = 8081
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="What is logged.")] = "INFO"
 
-    @field_validator("deployments", "worker_replicas", mode="before")
+    @field_validator("deployments", "leader_worker_sets", "worker_replicas", mode="before")
     @classmethod
     def _split(cls, given: object) -> object:
         return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
@@ -97,6 +101,8 @@ class OperatorSettings(BaseSettings):
     def _fits_together(self) -> Self:
         if not self.deployments or len(set(self.deployments)) < len(self.deployments):
             raise ValueError("deployments must name at least one Deployment, and each once")
+        if unknown := ", ".join(sorted(set(self.leader_worker_sets) - set(self.deployments))):
+            raise ValueError(f"leader_worker_sets names {unknown}, which deployments does not: name it there, too")
         if len(self.worker_replicas) not in (1, len(self.deployments)) or min(self.worker_replicas) < 0:
             raise ValueError("worker_replicas must be one number of at least 0, or one for each of deployments")
         if self.min_workers > self.max_workers:
@@ -113,6 +119,11 @@ class OperatorSettings(BaseSettings):
     def selector(self) -> str:
         """Labels of the pods that the operator watches."""
         return f"app.kubernetes.io/name=rolloutfleet,app.kubernetes.io/instance={self.release},{COMPONENT}=worker"
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """Pool -> what it is."""
+        return {name: Kind.SET if name in self.leader_worker_sets else Kind.DEPLOYMENT for name in self.deployments}
 
     @property
     def fixed_replicas(self) -> dict[str, int]:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deploy.operator.objects import REPLICAS, Deployment
-from deploy.operator.reconcile import SCALE, Unit, first_to_go
+from deploy.operator.objects import REPLICAS, Deployment, Kind
+from deploy.operator.reconcile import SCALE, Unit, first_to_go, in_order
 from deploy.operator.settings import OperatorSettings, Owner
 from rolloutfleet.demand import Bounds, Demand, desired_workers
 from rolloutfleet.history import History, point_of
@@ -132,9 +132,18 @@ def spread(number: int, why: str, pools: Sequence[Deployment], units: Sequence[U
         cut = min(absent, -more)
         counts[pool.name] -= cut
         more += cut
-    for unit in sorted((unit for unit in units if unit.pool in counts), key=first_to_go)[:-more] if more else []:
+    for unit in _to_go(pools, units)[:-more] if more else []:
         counts[unit.pool] -= 1
     return Wanted(dict(counts), why)
+
+
+def _to_go(pools: Sequence[Deployment], units: Sequence[Unit]) -> list[Unit]:
+    """All, in the order in which they go: each pool's own, and of those that are next the one with whom least goes."""
+    lines = [in_order((u for u in units if u.pool == pool.name), is_set=pool.kind is Kind.SET) for pool in pools]
+    found: list[Unit] = []
+    while lines := [line for line in lines if line]:
+        found.append(min(lines, key=lambda line: first_to_go(line[0])).pop(0))
+    return found
 
 
 def _grown(counts: Mapping[str, int], more: int, why: str, units: Sequence[Unit]) -> Wanted:

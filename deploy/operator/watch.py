@@ -8,12 +8,12 @@ What nothing happens to costs two calls in each of these periods, however many p
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from deploy.operator.cluster import POOLS_SECONDS, WATCH_SECONDS, Change, Cluster, ClusterError, Expired
-from deploy.operator.objects import Deployment, Pod
+from deploy.operator.objects import Deployment, Kind, Pod
 
 log = logging.getLogger("operator.watch")
 
@@ -106,12 +106,12 @@ class Watch[T]:
 
 
 class Watches:
-    """All that the operator watches: pods by uid, Deployments by name."""
+    """All that the operator watches: pods by uid, pools by name, each of the kinds that there are."""
 
-    def __init__(self, cluster: Cluster, is_leading: Callable[[], bool]) -> None:
+    def __init__(self, cluster: Cluster, is_leading: Callable[[], bool], kinds: Iterable[Kind]) -> None:
         self.changed = asyncio.Event()
         self._pods = Watch(_pods_of(cluster), is_leading, self.changed)
-        self._deployments = Watch(_deployments_of(cluster), is_leading, self.changed)
+        self._pools = {kind: Watch(_pools_of(cluster, kind), is_leading, self.changed) for kind in sorted(set(kinds))}
 
     @property
     def pods(self) -> dict[str, Pod]:
@@ -119,7 +119,7 @@ class Watches:
 
     @property
     def deployments(self) -> Mapping[str, Deployment]:
-        return self._deployments.known
+        return {name: one for watch in self._pools.values() for name, one in watch.known.items()}
 
     @property
     def is_known(self) -> bool:
@@ -127,32 +127,40 @@ class Watches:
 
     @property
     def problem(self) -> str:
-        return self._pods.problem or self._deployments.problem
+        return next(filter(None, (watch.problem for watch in (self._pods, *self._pools.values()))), "")
 
     def see_pod(self, pod: Pod) -> None:
         self._pods.see(pod)
 
     def see_deployment(self, deployment: Deployment) -> None:
-        self._deployments.see(deployment)
+        self._pools[deployment.kind].see(deployment)
 
     async def relist(self) -> None:
         """Errors: ClusterError."""
         await self._pods.relist()
-        await self._deployments.relist()
+        for watch in self._pools.values():
+            await watch.relist()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
-            tasks.create_task(self._deployments.run())
+            for watch in self._pools.values():
+                tasks.create_task(watch.run())
 
 
 def _pods_of(cluster: Cluster) -> Source[Pod]:
     return Source("pods", WATCH_SECONDS, lambda pod: pod.uid, cluster.list_pods, cluster.watch_pods)
 
 
-def _deployments_of(cluster: Cluster) -> Source[Deployment]:
-    lists, watches = cluster.list_pools, cluster.watch_pools
-    return Source("Deployments", POOLS_SECONDS, lambda one: one.name, lists, watches, _is_older)
+def _pools_of(cluster: Cluster, kind: Kind) -> Source[Deployment]:
+    return Source(
+        f"{kind}s",
+        POOLS_SECONDS,
+        lambda one: one.name,
+        lambda: cluster.list_pools(kind),
+        lambda version: cluster.watch_pools(version, kind),
+        _is_older,
+    )
 
 
 def _is_older(one: Deployment, other: Deployment) -> bool:

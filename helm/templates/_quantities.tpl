@@ -42,5 +42,5 @@
 {{/* {root, engine}: "yes" where the chart sets the number of workers. Otherwise the field is in no revision: one that was
 rendered once and then is not becomes 1, and one that is rendered while another scales is reset at each upgrade. */}}
 {{- define "rolloutfleet.rendersReplicas" -}}
-{{- if or (not .root.Values.operator.enabled) (and (gt (int .engine.nodes) 1) (eq .root.Values.scaling.owner "fixed")) }}yes{{ end -}}
+{{- if not .root.Values.operator.enabled }}yes{{ end -}}
 {{- end -}}

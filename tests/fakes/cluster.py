@@ -2,7 +2,8 @@
 
 Objects are JSON, as the API server tells them. The Deployment controller and the ReplicaSet's are run after each write
 unless `controllers` is off: the ReplicaSet makes what is missing at once, and drops what is too much in Kubernetes' own
-order (without a node, Pending, not ready, young). `settle` is the scheduler and the kubelet: it starts what has a
+order (without a node, Pending, not ready, young); a LeaderWorkerSet has its pods by index, and drops the highest.
+`settle` is the scheduler and the kubelet: it starts what has a
 place, and ends what is being deleted. `on_call` is called with each verb and resource, before and after the call.
 """
 
@@ -15,11 +16,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deploy.operator.cluster import Change, ClusterUnavailable, Conflict, Expired, Missing, NotPermitted
-from deploy.operator.objects import Deployment, Json, Lease, Pod, deployment_of, lease_of, pod_of
+from deploy.operator.objects import Deployment, Json, Kind, Lease, Pod, deployment_of, lease_of, pod_of
 
 type Object = dict[str, Any]
 
 START = 1_764_400_000  # seconds
+_RESOURCES = {Kind.DEPLOYMENT: "deployments", Kind.SET: "leaderworkersets"}
+_SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 
 
 class FakeCluster:
@@ -47,9 +50,10 @@ class FakeCluster:
 
     # What tests do
 
-    def deployment(self, name: str, replicas: int) -> None:
-        """Makes a Deployment, and its pods run."""
+    def deployment(self, name: str, replicas: int, kind: Kind = Kind.DEPLOYMENT) -> None:
+        """Makes a Deployment or a LeaderWorkerSet, and its pods run."""
         self.deployments[name] = {
+            "kind": kind,
             "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1, "annotations": {}},
             "spec": {"replicas": replicas, "template": 1},
             "status": {},
@@ -142,13 +146,13 @@ class FakeCluster:
         async for change in _until_cut(changes):
             yield change
 
-    async def list_pools(self) -> tuple[str, list[Deployment]]:
-        with self._called("list", "deployments"):
-            found = [deployment_of(copy.deepcopy(one)) for one in self.deployments.values()]
-            return str(next(self._version)), found
+    async def list_pools(self, kind: Kind = Kind.DEPLOYMENT) -> tuple[str, list[Deployment]]:
+        with self._called("list", _RESOURCES[kind]):
+            found = [one for one in self.deployments.values() if one["kind"] == kind]
+            return str(next(self._version)), [deployment_of(copy.deepcopy(one)) for one in found]
 
-    async def watch_pools(self, version: str) -> AsyncIterator[Change[Deployment]]:
-        with self._called("watch", "deployments"):
+    async def watch_pools(self, version: str, kind: Kind = Kind.DEPLOYMENT) -> AsyncIterator[Change[Deployment]]:
+        with self._called("watch", _RESOURCES[kind]):
             changes: asyncio.Queue[Change[Deployment] | None] = asyncio.Queue()
             self._pool_watchers.append(changes)
         async for change in _until_cut(changes):
@@ -176,14 +180,14 @@ class FakeCluster:
             self._tell(pod)
             self.control()
 
-    async def get_deployment(self, name: str) -> Deployment:
-        with self._called("get", "deployments"):
-            if name not in self.deployments:
-                raise Missing(f'deployments.apps "{name}" not found')
+    async def get_deployment(self, name: str, kind: Kind = Kind.DEPLOYMENT) -> Deployment:
+        with self._called("get", _RESOURCES[kind]):
+            if name not in self.deployments or self.deployments[name]["kind"] != kind:
+                raise Missing(f'{_RESOURCES[kind]} "{name}" not found')
             return deployment_of(copy.deepcopy(self.deployments[name]))
 
-    async def patch_scale(self, name: str, replicas: int, version: str) -> None:
-        with self._called("patch", "deployments/scale"):
+    async def patch_scale(self, name: str, replicas: int, version: str, kind: Kind = Kind.DEPLOYMENT) -> None:
+        with self._called("patch", f"{_RESOURCES[kind]}/scale"):
             deployment = self.deployments[name]
             if deployment["metadata"]["resourceVersion"] != version:
                 raise Conflict("the object has been modified")
@@ -233,8 +237,8 @@ class FakeCluster:
             self._tell(self.pods[name])
             return pod_of(self.pods[name])
 
-    async def annotate_deployment(self, name: str, annotations: Json) -> Deployment:
-        with self._called("patch", "deployments"):
+    async def annotate_deployment(self, name: str, annotations: Json, kind: Kind = Kind.DEPLOYMENT) -> Deployment:
+        with self._called("patch", _RESOURCES[kind]):
             self._annotate(self.deployments[name], annotations)
             return deployment_of(self.deployments[name])
 
@@ -243,7 +247,8 @@ class FakeCluster:
         with self._called("list", "deployments"):
             wanted = dict(part.split("=") for part in selector.split(","))
             all_of_them = [*self.deployments.values(), *self.others]
-            return [one for one in all_of_them if wanted.items() <= one["metadata"].get("labels", {}).items()]
+            found = [one for one in all_of_them if one.get("kind") != Kind.SET]
+            return [one for one in found if wanted.items() <= one["metadata"].get("labels", {}).items()]
 
     async def pod_logs(self, name: str, container: str, lines: int, previous: bool) -> str:
         with self._called("get", "pods/log"):
@@ -262,8 +267,8 @@ class FakeCluster:
 
     def control(self) -> None:
         if self.controllers:
-            for name in self.deployments:
-                self._control(name)
+            for name, one in self.deployments.items():
+                (self._control_set if one["kind"] == Kind.SET else self._control)(name)
 
     def _control(self, name: str) -> None:
         deployment = self.deployments[name]
@@ -284,6 +289,18 @@ class FakeCluster:
             if not failed:
                 self._create(name, template)
         self._say_status(deployment, failed)
+
+    def _control_set(self, name: str) -> None:
+        """One pod for each index, the first of its group; a rollout is not made here."""
+        of = self.deployments[name]
+        for pod in self._active(name):
+            if pod_of(pod).index >= of["spec"]["replicas"]:
+                self.dropped.append(pod["metadata"]["name"])
+                self._drop(pod)
+        for index in range(of["spec"]["replicas"]):
+            if f"{name}-{index}" not in self.pods:
+                self._create(name, of["spec"]["template"], index)
+        self._say_status(of, failed=False)
 
     def _say_status(self, deployment: Object, failed: bool) -> None:
         pods = self._active(deployment["metadata"]["name"])
@@ -306,7 +323,7 @@ class FakeCluster:
         self._touch(pod)
         self._tell(pod)
 
-    def _create(self, name: str, template: int) -> None:
+    def _create(self, name: str, template: int, index: int | None = None) -> None:
         number = next(self._number)
         pod: Object = {
             "metadata": {
@@ -320,6 +337,8 @@ class FakeCluster:
             "status": {"phase": "Pending"},
             "template": template,
         }
+        if index is not None:
+            pod["metadata"] |= {"name": f"{name}-{index}", "labels": {_SET_NAME: name}, "ownerReferences": []}
         self.pods[pod["metadata"]["name"]] = pod
         self._touch(pod)
         self._tell(pod)
@@ -383,7 +402,7 @@ def _condition(kind: str, is_true: bool, reason: str = "", message: str = "") ->
 
 
 def _pool(pod: Object) -> str:
-    return pod["metadata"]["name"].rsplit("-", 2)[0]
+    return pod_of(pod).pool
 
 
 def _is_active(pod: Object) -> bool:

@@ -28,8 +28,9 @@ def seconds(one: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("mode", [mode for mode in ci_modes() if mode != "alone"])
 def test_the_number_of_workers_is_in_no_revision_while_there_is_an_operator(mode: str):
-    deployments = [one for one in of_kind(render_mode(mode), "Deployment") if "-worker" in one["metadata"]["name"]]
-    assert [named(one) for one in deployments if "replicas" in one["spec"]] == []
+    found = of_kind(render_mode(mode), "Deployment", "LeaderWorkerSet")
+    workers = [one for one in found if "-worker" in one["metadata"]["name"]]
+    assert [named(one) for one in workers if "replicas" in one["spec"]] == []
 
 
 def test_without_an_operator_the_chart_sets_the_number_and_leaves_a_mark():
@@ -40,9 +41,19 @@ def test_without_an_operator_the_chart_sets_the_number_and_leaves_a_mark():
     )
 
 
-def test_a_set_of_engines_over_several_pods_has_the_number_of_its_values():
-    (one,) = of_kind(render_mode("leaderworkerset"), "LeaderWorkerSet")
-    assert (one["spec"]["replicas"], one["spec"]["leaderWorkerTemplate"]["size"]) == (3, 2)
+def test_a_set_of_engines_over_several_pods_is_the_operators_to_scale():
+    objects = render_mode("leaderworkerset")
+    (one,) = of_kind(objects, "LeaderWorkerSet")
+    (operator,) = [found for found in containers_of(objects) if found.name == "operator/operator"]
+    assert one["spec"]["leaderWorkerTemplate"]["size"] == 2
+    assert operator.env["ROLLOUTFLEET_LEADER_WORKER_SETS"]["value"] == one["metadata"]["name"]
+    assert operator.env["ROLLOUTFLEET_WORKER_REPLICAS"]["value"] == "3"
+
+
+def test_without_an_operator_a_set_has_the_number_of_its_values():
+    values = changed("leaderworkerset", operator__enabled=False)
+    (one,) = of_kind(render(values), "LeaderWorkerSet")
+    assert one["spec"]["replicas"] == 3
 
 
 @pytest.mark.parametrize("drain", [0, 30, 600])
@@ -141,7 +152,7 @@ def test_the_operator_may_only_what_it_needs():
     }
     assert rights == {
         *(("", "pods", verb) for verb in ("get", "list", "watch", "delete")),
-        ("apps", "deployments", "get"),
+        *(("apps", "deployments", verb) for verb in ("get", "list", "watch")),
         *(("apps", "deployments/scale", verb) for verb in ("get", "patch")),
         *(("", "events", verb) for verb in ("create", "patch")),
         ("coordination.k8s.io", "leases", "create"),

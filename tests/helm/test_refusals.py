@@ -48,11 +48,6 @@ SENTENCES: dict[str, tuple[Map, str, str]] = {
         "there are 2 pools",
         "set scaling.owner to operator or fixed",
     ),
-    "an operator for engines of several pods": (
-        changed("leaderworkerset", scaling__owner="operator"),
-        "engine.nodes is more than 1",
-        "set scaling.owner to fixed or keda",
-    ),
     "fewest above most": (
         changed("operator", scaling__minWorkers=9, scaling__maxWorkers=8),
         "scaling.minWorkers (9) is more than scaling.maxWorkers (8)",

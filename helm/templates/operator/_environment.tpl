@@ -6,6 +6,10 @@
   value: {{ .Release.Namespace | quote }}
 - name: ROLLOUTFLEET_DEPLOYMENTS
   value: {{ include "rolloutfleet.workerNames" . | quote }}
+{{- with include "rolloutfleet.setNames" . }}
+- name: ROLLOUTFLEET_LEADER_WORKER_SETS
+  value: {{ . | quote }}
+{{- end }}
 - name: ROLLOUTFLEET_SCALING_OWNER
   value: {{ .Values.scaling.owner | quote }}
 - name: ROLLOUTFLEET_WORKER_REPLICAS
@@ -36,6 +40,18 @@
 {{- $names := list -}}
 {{- range $pool := include "rolloutfleet.pools" . | fromJson | keys | sortAlpha -}}
 {{- $names = append $names (include "rolloutfleet.workerName" (list $ $pool)) -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
+{{/* Of these, the LeaderWorkerSets. */}}
+{{- define "rolloutfleet.setNames" -}}
+{{- $names := list -}}
+{{- $pools := include "rolloutfleet.pools" . | fromJson -}}
+{{- range $pool := keys $pools | sortAlpha -}}
+{{- if gt (int (get $pools $pool).engine.nodes) 1 -}}
+{{- $names = append $names (include "rolloutfleet.workerName" (list $ $pool)) -}}
+{{- end -}}
 {{- end -}}
 {{- join "," $names -}}
 {{- end -}}

@@ -6,9 +6,6 @@ scaling.minWorkers ({{ int $scaling.minWorkers }}) is more than scaling.maxWorke
 {{- if and (eq $scaling.owner "operator") (not .Values.operator.enabled) }}
 scaling.owner is operator and operator.enabled is false: enable it, or set scaling.owner to fixed
 {{- end }}
-{{- if and (eq $scaling.owner "operator") (include "rolloutfleet.spans" .) }}
-scaling.owner is operator and engine.nodes is more than 1: the operator scales Deployments, and a LeaderWorkerSet drops its highest index anyway; set scaling.owner to fixed or keda
-{{- end }}
 {{- if and (eq $scaling.owner "keda") (not .Values.operator.enabled) }}
 scaling.owner is keda and operator.enabled is false, so the chart would set the number of workers, too: enable the operator, which then only drains and evicts
 {{- end }}

@@ -9,7 +9,7 @@ import pytest
 from deploy.commands.cli import main
 from deploy.commands.release import PeoplesCluster
 from deploy.operator.cluster import ClusterUnavailable
-from deploy.operator.objects import DRAIN, REPLICAS, RESTART
+from deploy.operator.objects import DRAIN, REPLICAS, RESTART, Kind
 from tests.fakes.cluster import FakeCluster
 
 POOL = "rollouts-worker"
@@ -109,6 +109,21 @@ def test_a_dry_run_says_which_pods_would_go_and_changes_nothing(
     assert json.loads(said.out)["would_go"] == [unready]
     assert "not known" in said.err
     assert REPLICAS not in annotations(cluster, POOL)
+
+
+def test_the_same_commands_are_for_engines_over_several_pods(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who would go is told by the index."""
+    operator(cluster, DEPLOYMENTS="sets", LEADER_WORKER_SETS="sets")
+    del cluster.deployments[POOL]
+    cluster.pods.clear()
+    cluster.deployment("sets", 4, Kind.SET)
+    assert run(cluster, "scale", "2", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["would_go"] == ["sets-3", "sets-2"]
+    assert run(cluster, "scale", "2") == run(cluster, "restart") == run(cluster, "drain", "sets-1") == 0
+    assert annotations(cluster, "sets")[REPLICAS] == "2 instead of 4"
+    assert RESTART in annotations(cluster, "sets")
 
 
 @pytest.mark.parametrize(("owner", "says"), [("operator", "scaling.minWorkers"), ("keda", "ScaledObject")])

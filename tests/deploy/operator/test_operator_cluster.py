@@ -22,7 +22,7 @@ from deploy.operator.cluster import (
     from_kubeconfig,
     in_cluster,
 )
-from deploy.operator.objects import Pod
+from deploy.operator.objects import Kind, Pod
 
 POD = {
     "metadata": {
@@ -153,6 +153,33 @@ async def test_the_scale_is_patched_over_the_version_that_was_read(
     assert (method, path) == ("PATCH", "/apis/apps/v1/namespaces/ml/deployments/w/scale")
     assert kind in ("application/strategic-merge-patch+json", "application/merge-patch+json")
     assert body == {"metadata": {"resourceVersion": "99"}, "spec": {"replicas": 3}}
+
+
+async def test_a_set_is_read_scaled_and_annotated_by_merges(server: ApiServer, cluster: KubernetesCluster) -> None:
+    """Strategic merges are for kinds of Kubernetes itself."""
+    one = {"kind": "LeaderWorkerSet", "metadata": {"name": "w", "uid": "s1"}, "spec": {"replicas": 3}}
+    server.body = one | {"metadata": {"name": "w", "uid": "s1", "resourceVersion": "9"}, "items": [one]}
+    _, (listed,) = await cluster.list_pools(Kind.SET)
+    read = await cluster.get_deployment("w", Kind.SET)
+    await cluster.patch_scale("w", 2, read.resource_version, Kind.SET)
+    await cluster.annotate_deployment("w", {"k": "v"}, Kind.SET)
+    path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/ml/leaderworkersets"
+    merge = "application/merge-patch+json"
+    assert [listed.kind, read.kind] == [Kind.SET, Kind.SET]
+    assert server.asked == [
+        ("GET", f"{path}?labelSelector=app%3Dworker", server.asked[0][2], None),
+        ("GET", f"{path}/w", server.asked[1][2], None),
+        ("PATCH", f"{path}/w/scale", merge, {"metadata": {"resourceVersion": "9"}, "spec": {"replicas": 2}}),
+        ("PATCH", f"{path}/w", merge, {"metadata": {"annotations": {"k": "v"}}}),
+    ]
+
+
+async def test_sets_are_watched(server: ApiServer, cluster: KubernetesCluster) -> None:
+    one = {"kind": "LeaderWorkerSet", "metadata": {"name": "w"}, "spec": {"replicas": 3}}
+    server.lines = [{"type": "ADDED", "object": one}]
+    (change,) = [change async for change in cluster.watch_pools("17", Kind.SET)]
+    assert (change.one.name, change.one.kind) == ("w", Kind.SET)
+    assert "watch=true" in server.asked[0][1].lower()
 
 
 async def test_a_lease_is_made_and_patched(server: ApiServer, cluster: KubernetesCluster) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from deploy.operator.objects import Kind
 from deploy.operator.settings import OperatorSettings, Owner
 
 GIVEN = {
@@ -35,11 +36,17 @@ def test_each_pool_may_have_its_own_number(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.fixed_replicas == {"rollouts-worker": 3, "rollouts-worker-h200": 0}
 
 
+def test_those_that_are_sets_are_named_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read(monkeypatch, leader_worker_sets="rollouts-worker-h200")
+    assert settings.kinds == {"rollouts-worker": Kind.DEPLOYMENT, "rollouts-worker-h200": Kind.SET}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
         ("deployments", "", "deployments must name at least one"),
         ("deployments", "a,a", "each once"),
+        ("leader_worker_sets", "rollouts-worker,other", "names other, which deployments does not"),
         ("worker_replicas", "1,2,3", "one for each of deployments"),
         ("worker_replicas", "-1", "at least 0"),
         ("min_workers", "2000", "min_workers is more than max_workers"),

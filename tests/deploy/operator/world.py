@@ -48,7 +48,7 @@ class Operator:
         self.clock = world.clock
         self.metrics = OperatorMetrics()
         self.leader = Leader(world.cluster, "lease", name, self.clock)
-        self.watch = Watches(world.cluster, lambda: self.leader.is_leading)
+        self.watch = Watches(world.cluster, lambda: self.leader.is_leading, self.settings.kinds.values())
         self.lines = Lines(world.cluster, world.broker, self.leader, self.watch, self.metrics)
         self.loop = Loop(self.settings, self.lines)
 
