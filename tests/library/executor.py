@@ -20,7 +20,6 @@ from tests.model.state import Broker, Config, EntryName, Letter, Samples, new_ru
 
 type Answer = Any
 type Send = Callable[[], Awaitable[Answer]]
-type Apply = Callable[..., tuple[Broker, object]]
 
 REAPED_BY_A_CLAIM = 8
 MADE_BY = "[3, 3]"
@@ -29,18 +28,6 @@ PUBLISHED = 10
 FOREVER = 10**6
 """Seconds: no delay and no attempt of these runs ends by itself."""
 NOT_A_STEP_OF_THE_LIBRARY = ("push", "trim_done", "flush")
-
-
-def heartbeat(
-    broker: Broker, worker: str, tokens: tuple[str, ...], flying: str, settled: int, slots: int
-) -> tuple[Broker, steps.Heard]:
-    """The specification's knows one claim in flight; here all claims from the serial `settled` on are."""
-    broker, heard = steps.heartbeat(broker, worker, tokens, flying, slots, sweep=False)
-    unlisted = set(steps.parts.tokens_of(broker, worker)).difference(tokens) if heard.word != "gone" else set[str]()
-    for token in sorted(unlisted):
-        if int(token.split("/")[-2]) < settled:
-            broker, _ = steps.release(broker, token, "free")
-    return broker, heard
 
 
 class Executor:
@@ -59,14 +46,14 @@ class Executor:
         """Whether a worker that asks now is granted something. What only time brings about is seen at the next poll."""
         return bool(claim(self.model, "probe/1", "probe/1/1", 1, self.due, expired=())[1].grants)
 
-    async def step(self, name: str, send: Send, *arguments: Any, apply: Apply | None = None) -> Answer:
-        """The answer, in the specification's words. `apply`: the step, where it isn't the specification's own."""
+    async def step(self, name: str, send: Send, *arguments: Any) -> Answer:
+        """The answer, in the specification's words."""
         before, could_claim = self.model, self.may_claim()
         has_no_hint = not could_claim or (name == "claim" and not self.is_repeated(*arguments))
         if has_no_hint:
             await self.fleet.sleep()  # whoever claims has popped it, and so has who found nothing
         theirs = await send()
-        after, ours = (apply or steps.STEPS[name])(before, *arguments)
+        after, ours = steps.STEPS[name](before, *arguments)
         self.model = after
         theirs = self.learn_claim(theirs, ours) if isinstance(theirs, Claim) else theirs
         await self.compare()
@@ -165,7 +152,7 @@ class Executor:
 
         if steps.parts.settings(self.model).sample_concurrency is None:
             self.exempt |= {"I2 waiting"}
-        await self.step("heartbeat", send, worker, tokens, "", settled, slots, apply=heartbeat)
+        await self.step("heartbeat", send, worker, tokens, settled, slots)
 
     async def put(self, grant: Grant, index: int, value: str) -> str:
         async def send() -> str:

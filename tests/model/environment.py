@@ -19,11 +19,12 @@ from tests.model.world import (
     Worker,
     World,
     arrive,
-    fresh_base,
+    fresh_serial,
     lose,
     perform,
     restarted,
     settled,
+    settled_serial,
     spend,
     with_trainer,
     with_worker,
@@ -95,7 +96,7 @@ def working(world: World, slot: int, worker: Worker) -> Iterator[Move]:
 
 
 def claiming(world: World, slot: int, worker: Worker) -> Iterator[Move]:
-    base = worker.token.rpartition("/")[0] or fresh_base(world, worker)
+    base = worker.token.rpartition("/")[0] or f"{worker.name}/{fresh_serial(world, worker)}"
 
     def answered(after: World, answer: object) -> World:
         return with_worker(after, granted(after, worker, answer), at=slot)
@@ -224,12 +225,12 @@ def beating(world: World, slot: int, worker: Worker) -> Iterator[Move]:
     is_auto = broker.config is not None and broker.config.sample_concurrency is None
     is_new = is_auto and not broker.capacity.has(worker.name) and worker.name not in broker.barred
     listed = (worker.token,) if worker.is_holding else ()
-    flying = "" if worker.is_holding else worker.token.rpartition("/")[0]
     own = [(token, id) for token, id in broker.grants if worker_of(token) == worker.name]
     has_news = any(broker.leases.get(id) == "expired" or token not in listed for token, id in own)
     has_lost = worker.is_holding and not broker.grants.has(worker.token)
     if has_news or has_lost or is_new or (world.budget.get("beat") and worker.is_holding):
-        what = Call("heartbeat", (worker.name, listed, flying, 1 if is_auto else None))
+        serial = settled_serial(world, worker)
+        what = Call("heartbeat", (worker.name, listed, serial, 1 if is_auto else None))
         event = "" if has_news or has_lost or is_new else "beat"
         yield from call(world, f"{worker.name} heartbeat {listed}", what, answered, event=event)
 

@@ -23,7 +23,7 @@ GUARDS = {
     "submit.known": "submit refuses an id that is known",
     "heartbeat.owner": "heartbeat extends only what the worker owns",
     "heartbeat.listed": "heartbeat frees no grant that the worker lists",
-    "heartbeat.flying": "heartbeat frees no grant of a claim in flight",
+    "heartbeat.settled": "heartbeat frees no grant of a claim whose answer may come",
     "put.gone": "put unlinks the samples of a group that is gone",
     "put.born": "put unlinks the samples of another incarnation",
     "put.keep": "put never unlinks the samples of a completed group",

@@ -49,7 +49,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("submit.known", "I4 no loss", ALONE._replace(events=events(resend=1))),
     Mutation("heartbeat.owner", "I8 lost is lost", ALONE._replace(events=events(expire=2))),
     Mutation("heartbeat.listed", "I8 a heartbeat keeps", ALONE._replace(events=events(expire=1))),
-    Mutation("heartbeat.flying", "I8 a heartbeat keeps", ALONE._replace(events=events(lose=1))),
+    Mutation("heartbeat.settled", "I8 a heartbeat keeps", ALONE._replace(events=events(lose=1))),
     Mutation("put.gone", "I5 samples", Scope((1,), ONE, events=events(lose=1))),
     Mutation("put.born", "I5 samples", LATE._replace(events=events(recycle=1, lose=1))),
     Mutation("put.keep", "I7 samples stay", Scope((1,), ONE, events=events(lose=1))),

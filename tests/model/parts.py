@@ -114,8 +114,13 @@ def replace_partials(broker: Broker, id: str, born: str, partials: Map[int, str]
 
 
 def worker_of(token: str) -> str:
-    """A token is `worker/claim/k`; the worker's name may have slashes, too."""
+    """A token is `worker/serial/k`; the worker's name may have slashes, too."""
     return token.rsplit("/", 2)[0]
+
+
+def serial_of(token: str) -> int:
+    """The number of the claim that the token is of."""
+    return int(token.rsplit("/", 2)[1])
 
 
 def tokens_of(broker: Broker, worker: str) -> tuple[str, ...]:

@@ -48,21 +48,21 @@ class Heard(NamedTuple):
 
 
 def heartbeat(
-    broker: Broker, worker: str, tokens: tuple[str, ...], flying: str = "", slots: int | None = None, sweep: bool = True
+    broker: Broker, worker: str, tokens: tuple[str, ...], settled: int = 0, slots: int | None = None
 ) -> tuple[Broker, Heard]:
     """Extend what the worker lists and owns, and answer the tokens that it lost.
 
-    With `sweep`, a grant of this worker that it doesn't list, and whose base isn't the claim in flight (`flying`), is
-    given back: a reply that never came. `slots` None leaves the capacity alone.
+    All claims with a serial below `settled` are over for the worker: a grant of them that it doesn't list is given
+    back, since its reply never came. 0: no sweep. `slots` None leaves the capacity alone.
     """
     if broker.config is None or worker in broker.barred:
         return broker, Heard("no_run" if broker.config is None else "gone")
     lost = tuple(token for token in tokens if not broker.grants.has(token))
     broker = extend(broker, tuple(held(broker, token, "heartbeat.owner") for token in tokens))
-    for token in parts.tokens_of(broker, worker) if sweep else ():
+    for token in parts.tokens_of(broker, worker) if settled else ():
         is_listed = guard("heartbeat.listed", token in tokens)
-        is_flying = guard("heartbeat.flying", token.rpartition("/")[0] == flying)
-        if not is_listed and not is_flying:
+        is_unheard = guard("heartbeat.settled", parts.serial_of(token) >= settled)
+        if not is_listed and not is_unheard:
             broker = release(broker, token, "free")[0]
     if slots is not None:
         broker = broker._replace(capacity=broker.capacity.set(worker, slots))

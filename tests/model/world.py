@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from tests.model.invariants import Step, broken_by_step
-from tests.model.parts import worker_of
+from tests.model.parts import serial_of, worker_of
 from tests.model.state import Broker, Config, EntryName, Map, new_run
 from tests.model.steps import STEPS
 
@@ -160,7 +160,7 @@ def tokens_in(call: Call) -> tuple[str, ...]:
         case "claim":
             return (f"{call.arguments[1]}/0",)
         case "heartbeat":
-            return (*call.arguments[1], f"{call.arguments[2]}/0")
+            return call.arguments[1]
         case "complete" | "release" | "drop" | "cancel" | "keep":
             return (call.arguments[0],)
         case _:
@@ -174,10 +174,18 @@ def names_in_use(world: World) -> set[str]:
     return {worker_of(token) for token in tokens_in_use(world)} | broker.barred | broker.draining | late
 
 
-def fresh_base(world: World, worker: Worker) -> str:
-    """Real tokens never repeat. Here the smallest number that nobody remembers does the same with fewer states."""
-    used = tokens_in_use(world)
-    return next(base for number in range(99) if f"{(base := f'{worker.name}/{number}')}/0" not in used)
+def fresh_serial(world: World, worker: Worker) -> int:
+    """Real serials only rise. Here one above all that somebody remembers does the same with fewer states."""
+    used = [serial_of(token) for token in tokens_in_use(world) if worker_of(token) == worker.name]
+    beats = [call.arguments for call in world.late if call.step == "heartbeat"]
+    told = [settled - 1 for name, _, settled, _ in beats if name == worker.name]
+    return max([0, *used, *told]) + 1
+
+
+def settled_serial(world: World, worker: Worker) -> int:
+    """All claims with a smaller serial are over for this worker."""
+    is_claiming = not worker.is_idle and not worker.is_holding
+    return serial_of(worker.token) if is_claiming else fresh_serial(world, worker)
 
 
 def restarted(world: World, worker: Worker) -> Worker:
