@@ -29,8 +29,7 @@ def drawn(schema: Schema) -> st.SearchStrategy[Any]:
         case {"type": "integer"}:
             return st.integers(schema.get("minimum", 0), schema.get("maximum", 2**31 - 1))
         case {"type": "number"}:
-            least = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
-            return st.floats(least, 10**6, allow_nan=False).map(lambda number: round(number, 3))
+            return _numbers(schema)
         case {"type": "string"}:
             return _texts(schema)
         case {"type": "array", "items": item}:
@@ -41,17 +40,25 @@ def drawn(schema: Schema) -> st.SearchStrategy[Any]:
             raise NotImplementedError(f"no strategy for {schema}")
 
 
+def _numbers(schema: Schema) -> st.SearchStrategy[float]:
+    least, above = schema.get("minimum", 0), schema.get("exclusiveMinimum", -1)
+    most, below = schema.get("maximum", 10**6), schema.get("exclusiveMaximum", 10**7)
+    rounded = st.floats(max(least, above), min(most, below), allow_nan=False).map(lambda number: round(number, 3))
+    return rounded.filter(lambda number: above < number < below)
+
+
 def _texts(schema: Schema) -> st.SearchStrategy[str]:
-    """Also what YAML would take for something else than a text."""
+    """Also what YAML would take for something else than a text. Helm's \\w is ASCII."""
     pattern = schema.get("pattern", "^.*$")
-    any_text = st.from_regex(pattern.replace("$", r"\Z"), alphabet=st.characters(exclude_categories=["C"]))
+    whole = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    any_text = st.from_regex(whole, alphabet=st.characters(exclude_categories=["C"]))
     odd = st.sampled_from(ODD).filter(lambda text: _fits(pattern, text))
     fitting = st.one_of(any_text, odd) if any(_fits(pattern, text) for text in ODD) else any_text
     return fitting.filter(lambda text: len(text) <= schema.get("maxLength", 200))
 
 
 def _fits(pattern: str, text: str) -> bool:
-    return re.search(pattern.replace("$", r"\Z"), text) is not None
+    return re.search(pattern.replace("$", r"\Z"), text, re.ASCII) is not None
 
 
 def _objects(schema: Schema) -> st.SearchStrategy[Map]:
@@ -76,10 +83,10 @@ DRAWN = [value for value in described() if _is_drawn(value)]
 
 
 @st.composite
-def drawn_values(draw: st.DrawFn) -> Map:
-    """A mode's values with a few others, each as its own schema allows."""
+def drawn_values(draw: st.DrawFn, fewest: int, most: int) -> Map:
+    """A mode's values with so many others, each as its own schema allows."""
     values = deepcopy(ci_values(draw(st.sampled_from([mode for mode in ci_modes() if mode not in NEEDS]))))
-    for value in draw(st.lists(st.sampled_from(DRAWN), min_size=1, max_size=5, unique_by=lambda one: one.path)):
+    for value in draw(st.lists(st.sampled_from(DRAWN), min_size=fewest, max_size=most, unique_by=lambda one: one.path)):
         *above, last = value.path.split(".")
         place: Map = values
         for name in above:

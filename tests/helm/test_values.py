@@ -1,7 +1,9 @@
 """values.yaml, its schema and its table are one; what the schema lets through renders, or fails with a sentence."""
 
+import json
 from typing import Any
 
+import jsonschema
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -44,16 +46,25 @@ def rendered(values: Map, cluster: Cluster) -> list[Object]:
         return []
 
 
-# Each example is a run of helm: few, and a failure is shown as it was found.
-@settings(
-    max_examples=40,
+DRAWING = settings(
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],
     print_blob=False,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.large_base_example],
 )
-@given(values=drawn_values(), kubernetes=st.sampled_from(KUBERNETES))
+SCHEMA = jsonschema.Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
+
+
+@settings(DRAWING, max_examples=50)
+@given(values=drawn_values(fewest=3, most=10))
+def test_values_that_fit_one_by_one_fit_the_whole_schema(values: Map):
+    assert [error.message for error in SCHEMA.iter_errors(values)] == []
+
+
+# Each example is a run of helm: few, of many values each, and a failure is shown as it was found.
+@settings(DRAWING, max_examples=15)
+@given(values=drawn_values(fewest=3, most=10), kubernetes=st.sampled_from(KUBERNETES))
 def test_whatever_the_schema_allows_renders_or_fails_with_a_sentence(values: Map, kubernetes: str):
     objects = rendered(values, Cluster(kubernetes))
     assume(objects)
