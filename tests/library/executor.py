@@ -16,7 +16,7 @@ from tests.library.mirror import Names, read, translate
 from tests.model import steps
 from tests.model.claims import Claimed, claim
 from tests.model.invariants import Step, broken_by_step, broken_in
-from tests.model.state import Broker, Config, EntryName, Letter, Samples, new_run
+from tests.model.state import Broker, Config, EntryName, Letter, Samples, Turn, new_run
 
 type Answer = Any
 type Send = Callable[[], Awaitable[Answer]]
@@ -24,7 +24,6 @@ type Send = Callable[[], Awaitable[Answer]]
 REAPED_BY_A_CLAIM = 8
 MADE_BY = "[3, 3]"
 """Weight versions of every group here."""
-PUBLISHED = 10
 FOREVER = 10**6
 """Seconds: no delay and no attempt of these runs ends by itself."""
 NOT_A_STEP_OF_THE_LIBRARY = ("push", "trim_done", "flush")
@@ -100,7 +99,6 @@ class Executor:
         await self.step("configure", lambda: self.set_config(config), config)
 
     async def set_config(self, config: Config) -> str:
-        await self.fleet.do("HSETNX", self.fleet.key("policy"), "version", PUBLISHED)
         await self.fleet.configure(
             sample_concurrency="auto" if config.sample_concurrency is None else config.sample_concurrency,
             n=config.n, refill=config.refill, overcommit=config.overcommit or "auto", open_cap=config.open_cap,
@@ -181,11 +179,8 @@ class Executor:
         await self.step("drop", lambda: self.fleet.broker.drop(token, "dull"), token)
 
     async def cancel(self, token: str, behind: int) -> None:
-        async def send() -> str:
-            published = int(await self.fleet.do("HGET", self.fleet.key("policy"), "version"))
-            return await self.fleet.broker.cancel(token, published - behind)
-
-        await self.step("cancel", send, token, behind)
+        oldest = self.model.version - behind
+        await self.step("cancel", lambda: self.fleet.broker.cancel(token, oldest), token, behind)
 
     async def reap(self, most: int) -> None:
         reaped = self.by_server_id(self.model.expired())[:most]
@@ -249,12 +244,14 @@ class Executor:
 
         await self.step("begin", send)
 
-    async def update(self) -> None:
-        async def send() -> str:
-            await self.fleet.publish()
-            return "ok"
+    async def publish(self, token: str, at_once: int) -> None:
+        await self.step("publish", lambda: self.fleet.publish(token=token, at_once=at_once), token, at_once)
 
-        await self.step("update", send)
+    async def update(self, word: Any, worker: str, version: int, engine: str, *, serves: bool) -> None:
+        async def send() -> str:
+            return await self.fleet.turn(word, version, worker, engine=engine, serves=serves)
+
+        await self.step("update", send, word, worker, version, engine, serves)
 
     async def recycle(self, name: EntryName) -> str:
         return await self.step("recycle", lambda: self.fleet.broker.recycle(self.names.entry(name)), name)
@@ -306,6 +303,10 @@ class Executor:
             await self.fleet.do("ZADD", self.fleet.key("leases"), "XX", 1, self.names.server_id(id))
             self.model = self.model._replace(leases=self.model.leases.set(id, "expired"))
 
+    async def expire_turn(self, turn: Turn) -> None:
+        await self.fleet.do("ZADD", self.fleet.key("updating"), "XX", 1, f"{turn.worker} {turn.version} {turn.engine}")
+        self.model = self.model._replace(turns=self.model.turns.set(turn, "expired"))
+
     async def fall_due(self) -> None:
         await self.fleet.fall_due()
         await self.compare()
@@ -316,6 +317,10 @@ class Executor:
         for id, lease in self.model.leases:
             if lease == "live":
                 await self.fleet.do("ZADD", self.fleet.key("leases"), now + 600_000, self.names.server_id(id))
+        for turn, lease in self.model.turns:
+            if lease == "live":
+                member = f"{turn.worker} {turn.version} {turn.engine}"
+                await self.fleet.do("ZADD", self.fleet.key("updating"), now + 600_000, member)
         for name in self.model.capacity.each_key():
             await self.fleet.do("ZADD", self.fleet.key("workers"), now + 600_000, name)
         if now:

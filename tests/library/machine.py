@@ -22,7 +22,8 @@ from tests.model.steps import parts
 IDS = ("a", "b", "c", "d", "e", "f")
 CONSUMERS = ("t0", "t1")
 PODS = ("w0", "w1", "w2")
-EXPIRE = {"workers", "capacity", "draining", "barred"}
+ENGINES = {"w0": "an engine", "w1": "a shared engine", "w2": "a shared engine"}
+EXPIRE = {"workers", "capacity", "draining", "barred", "updating"}
 I5 = {"state", "config", "policy", "stats", "done", "dead", "completed", "wake", *EXPIRE}
 STEPS_TO_REST = 40
 
@@ -309,11 +310,6 @@ class FleetMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.known_entries))
         self.do(self.send(lambda: self.executor.judge(name, behind)))
 
-    @precondition(lambda self: parts.settings(self.model).max_staleness is not None)
-    @rule()
-    def publish(self) -> None:
-        self.do(self.executor.update())
-
     @precondition(lambda self: self.is_rare())
     @rule()
     def a_trainer_begins(self) -> None:
@@ -335,6 +331,37 @@ class FleetMachine(RuleBasedStateMachine):
             if self.executor.names.id(grant.id) == entry.id:
                 self.do(self.put_one(grant, 0))
                 self.do(self.complete_one(grant))
+
+    # Weights
+
+    @precondition(lambda self: self.is_rare() or parts.settings(self.model).max_staleness is not None)
+    @rule(at_once=st.integers(0, 2))
+    def publish(self, at_once: int) -> None:
+        token = f"token-{len(self.sent)}-{self.model.version}"
+        self.do(self.send(lambda: self.executor.publish(token, at_once)))
+
+    @precondition(lambda self: self.model.version)
+    @rule(
+        word=st.sampled_from(["begin", "begin", "loaded", "failed", "left"]),
+        pod=st.sampled_from(PODS),
+        behind=st.integers(0, 1),
+        serves=st.booleans(),
+    )
+    def update(self, word: str, pod: str, behind: int, serves: bool) -> None:
+        worker, version = self.worker(pod), self.model.version - behind
+        self.do(self.send(lambda: self.executor.update(word, worker, version, ENGINES[pod], serves=serves)))
+
+    @precondition(lambda self: self.model.version)
+    @rule(serves=st.booleans())
+    def all_begin_to_load(self, serves: bool) -> None:
+        for pod in PODS:
+            worker, version = self.worker(pod), self.model.version
+            self.do(self.executor.update("begin", worker, version, ENGINES[pod], serves=serves))
+
+    @precondition(lambda self: self.model.turns)
+    @rule(data=st.data())
+    def a_turn_ends_by_itself(self, data: st.DataObject) -> None:
+        self.do(self.executor.expire_turn(data.draw(st.sampled_from(list(self.model.turns.each_key())))))
 
     # Operators, time, and what goes wrong
 

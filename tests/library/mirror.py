@@ -11,7 +11,7 @@ from typing import Any
 from rolloutfleet.broker import Claim
 from tests.fakes.broker import Fleet
 from tests.model.claims import Claimed, Grant
-from tests.model.state import ORPHAN, Broker, Entry, EntryName, Group, Letter, Map, Prompt
+from tests.model.state import ORPHAN, Broker, Entry, EntryName, Group, Letter, Map, Prompt, Turn
 
 LONG_AGO = 1000  # a lease that ends before this ms of the run's clock was made to expire by the test
 
@@ -41,6 +41,8 @@ class Raw:
     hints: int
     books: tuple[int, int]
     """Updates and trained groups since the books were opened."""
+    policy: dict[str, bytes]
+    turns: dict[str, float]
 
 
 async def read(fleet: Fleet) -> Raw:
@@ -59,7 +61,8 @@ async def read(fleet: Fleet) -> Raw:
     pipe.get(fleet.key("outstanding"))
     pipe.llen(fleet.key("wake"))
     pipe.hmget(fleet.key("state"), ["updates", "updates_from", "trained", "trained_from"])
-    for name in ("grants", "capacity"):
+    pipe.zrange(fleet.key("updating"), 0, -1, withscores=True)
+    for name in ("policy", "grants", "capacity"):
         pipe.hgetall(fleet.key(name))
     pipe.xrange(stream)
     pipe.xrange(fleet.key("dead"))
@@ -71,7 +74,7 @@ async def read(fleet: Fleet) -> Raw:
         pipe.hgetall(fleet.broker.keys.partial(group_id, born))
     found = await pipe.execute()
     prompts, leases, again, done, draining, barred, outstanding, hints, books = found[:9]
-    grants, capacity, completed, dead, *hashes = found[9:]
+    turns, policy, grants, capacity, completed, dead, *hashes = found[9:]
     delivered, pending = await read_consumers(fleet) if has_stream else ("0-0", dict[str, str]())
     return Raw(
         prompts=prompts,
@@ -93,6 +96,8 @@ async def read(fleet: Fleet) -> Raw:
         barred=barred,
         hints=hints,
         books=(int(books[0] or 0) - int(books[1] or 0), int(books[2] or 0) - int(books[3] or 0)),
+        policy=text_keys(policy),
+        turns={member.decode(): score for member, score in turns},
     )
 
 
@@ -218,7 +223,22 @@ def translate(raw: Raw, names: Names, model: Broker) -> Broker:
         # Where staleness has no bound nobody reads the books.
         updates=raw.books[0] if is_paced(model) else model.updates,
         trained=raw.books[1] if is_paced(model) else model.trained,
+        version=int(raw.policy.get("version", 0)),
+        at_once=int(raw.policy.get("at_once", 0)),
+        loaded=int(raw.policy.get("loaded", 0)),
+        recent=tuple(publication(call) for call in raw.policy.get("recent", b"").decode().split()),
+        turns=sorted_map({turn(member): "live" if end > LONG_AGO else "expired" for member, end in raw.turns.items()}),
     )
+
+
+def publication(call: str) -> tuple[int, str]:
+    version, _, token = call.partition("=")
+    return int(version), token
+
+
+def turn(member: str) -> Turn:
+    worker, version, engine = member.split(" ", 2)
+    return Turn(worker, int(version), engine)
 
 
 def named(found: dict[tuple[str, str], dict[int, str]], names: Names) -> Map[Any, Any]:

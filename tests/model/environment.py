@@ -4,11 +4,13 @@ A move is faultless if it happens in a run in which nothing goes wrong (a dead w
 arrives, a trainer takes). Everything else is bought from the scope's budget.
 """
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, cast
+from collections.abc import Iterator
+from typing import cast
 
 from tests.model.claims import Claimed
 from tests.model.guards import guard
+from tests.model.loading import loading, publish, publishing, turns_ending
+from tests.model.moves import Answered, Move, call
 from tests.model.parts import settings, tokens_of, worker_of
 from tests.model.state import ORPHAN, Entry, EntryName
 from tests.model.steps import Heard
@@ -21,6 +23,7 @@ from tests.model.world import (
     arrive,
     fresh_serial,
     lose,
+    may_generate,
     perform,
     restarted,
     settled,
@@ -30,47 +33,23 @@ from tests.model.world import (
     with_worker,
 )
 
-Answered = Callable[[World, object], World]
-"""What the caller does with the answer."""
-
-
-class Move(NamedTuple):
-    label: str
-    is_faultless: bool
-    after: World
-    call: Call | None = None
-    """The broker's step in it, if there is one."""
+WITHOUT_WEIGHTS = "weights claim"
+"""A group was claimed by a worker whose weights aren't in use."""
 
 
 def moves(world: World, scope: Scope) -> Iterator[Move]:
     yield from producing(world, scope)
     for slot, worker in enumerate(world.workers):
         yield from working(world, slot, worker)
+        yield from loading(world, slot, worker, scope)
         yield from losing_a_worker(world, slot, worker, scope)
     yield from passing_time(world)
+    yield from turns_ending(world)
     yield from arriving(world)
     for rank, trainer in enumerate(world.trainers):
         yield from training(world, rank, trainer, scope)
+        yield from publishing(world, rank, trainer, scope)
     yield from operating(world, scope)
-
-
-def ignore(world: World, _: object) -> World:
-    return world
-
-
-def call(world: World, label: str, what: Call, answered: Answered = ignore, *, event: str = "") -> Iterator[Move]:
-    """The call is answered; or it is lost, acts later, and its caller goes on as if it had not called.
-
-    With an event, the call is bought from its budget.
-    """
-    paid = spend(world, event) if event else world
-    if paid is None:
-        return
-    after, answer = perform(paid, what)
-    yield Move(label, not event, settled(answered(after, answer)), what)
-    lost = spend(paid, "lose")
-    if lost is not None:
-        yield Move(f"{label}, lost", False, lose(lost, what))
 
 
 def producing(world: World, scope: Scope) -> Iterator[Move]:
@@ -90,7 +69,7 @@ def working(world: World, slot: int, worker: Worker) -> Iterator[Move]:
     if worker.is_holding:
         yield from generating(world, slot, worker)
         yield from giving_up(world, slot, worker)
-    else:
+    elif not guard("worker.gate", not may_generate(world, worker)):
         yield from claiming(world, slot, worker)
     yield from beating(world, slot, worker)
 
@@ -104,7 +83,10 @@ def claiming(world: World, slot: int, worker: Worker) -> Iterator[Move]:
     for due in dues(world):
         what = Call("claim", (worker.name, base, 1, due))
         after, answer = perform(world, what)
-        yield Move(f"{worker.name} claims {base} {due}", True, settled(answered(after, answer)), what)
+        after = settled(answered(after, answer))
+        if is_granted(answer) and not may_generate(world, worker):
+            after = after._replace(broken=WITHOUT_WEIGHTS)
+        yield Move(f"{worker.name} claims {base} {due}", True, after, what)
     if worker.is_idle:
         waits = with_worker(world, worker._replace(token=f"{base}/0"), at=slot)
         lost = spend(waits, "lose")
@@ -113,6 +95,10 @@ def claiming(world: World, slot: int, worker: Worker) -> Iterator[Move]:
             yield Move(f"{worker.name} claims {base}, lost", False, lose(lost, Call("claim", (worker.name, base))))
     elif not worker.is_holding and (forgetful := spend(world, "forget")):
         yield Move(f"{worker.name} gives {base} up", False, settled(with_worker(forgetful, worker.idle(), at=slot)))
+
+
+def is_granted(answer: object) -> bool:
+    return isinstance(answer, Claimed) and bool(answer.grants)
 
 
 def dues(world: World) -> list[tuple[str, ...]]:
@@ -130,12 +116,12 @@ def granted(world: World, worker: Worker, answer: object) -> Worker:
     grant = answer.grants[0]
     stored = world.broker.stored(grant.id, grant.born)
     samples = tuple(stored.get(index) for index in range(grant.n))
-    return Worker(worker.name, grant.token, grant.id, grant.born, samples)
+    return worker._replace(token=grant.token, id=grant.id, born=grant.born, samples=samples)
 
 
 def generating(world: World, slot: int, worker: Worker) -> Iterator[Move]:
     """The next sample that is missing, or the group is complete; a hasty worker completes what isn't."""
-    if None in worker.samples:
+    if None in worker.samples and may_generate(world, worker):
         index = worker.samples.index(None)
         what = Call("put", (worker.id, worker.born, index, worker.slot))
         yield from call(world, f"{worker.name} {what}", what, heard_put(slot, worker, index))
@@ -237,7 +223,7 @@ def beating(world: World, slot: int, worker: Worker) -> Iterator[Move]:
 
 def losing_a_worker(world: World, slot: int, worker: Worker, scope: Scope) -> Iterator[Move]:
     killed = spend(world, "kill")
-    if killed is not None and not worker.is_idle:
+    if killed is not None and not (worker.is_idle and not worker.loads):
         yield Move(f"{worker.name} is killed", False, settled(with_worker(killed, restarted(world, worker), at=slot)))
     if tokens_of(world.broker, worker.name):
         for counts in (True, False):
@@ -289,7 +275,7 @@ def training(world: World, rank: int, trainer: Trainer, scope: Scope) -> Iterato
         return
     if bound is not None and trainer.owes >= settings(world.broker).groups_per_update:
         paid = trainer._replace(owes=trainer.owes - settings(world.broker).groups_per_update)
-        yield from call(world, f"{trainer.name} publishes", Call("update", ()), lets_go(rank, paid))
+        yield from publish(world, rank, paid)
     if len(trainer.held) < scope.hold:
         yield from taking(world, rank, trainer)
     for name in trainer.held:

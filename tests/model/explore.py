@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.model.claims import claim
-from tests.model.environment import Move, moves
+from tests.model.environment import moves
 from tests.model.guards import without
 from tests.model.invariants import broken_in
+from tests.model.loading import broken_by_loading
+from tests.model.moves import Move
 from tests.model.state import Broker
 from tests.model.steps import wakes
 from tests.model.world import Scope, World, is_at_rest, start, swapped
@@ -99,8 +101,8 @@ class Walk:
 
     def discover(self, world: World, parent: int, label: str) -> int | None:
         """The number of a new world, None if it breaks an invariant: nothing is explored beyond a breach."""
-        broken = broken_in(world.broker, self.scope.exempt)
-        if broken:
+        broken = broken_in(world.broker, self.scope.exempt) or broken_by_loading(world)
+        if broken and broken not in self.scope.exempt:
             self.report(broken, parent, label)
             return None
         number = len(self.frontier)

@@ -199,19 +199,45 @@ def i10_bounds(broker: Broker) -> bool:
     )
 
 
+def weights_version(step: Step) -> bool:
+    """A publication has one version, above all before it, however often it is called; nothing else changes versions."""
+    if step.name == "publish":
+        known = {token: version for version, token in step.before.recent}
+        rises = step.arguments[0] not in known
+        expected = step.before.version + 1 if rises else known[step.arguments[0]]
+        return step.answer == expected and step.after.version == step.before.version + rises
+    return step.after.version == step.before.version or step.name == "flush"
+
+
+def weights_turn(step: Step) -> bool:
+    """A turn is granted at the policy alone; to one that serves, only while at most at_once have one."""
+    new = [turn for turn in step.after.turns.each_key() if not step.before.turns.has(turn)]
+    serves = step.name == "update" and bool((*step.arguments, True)[4])
+    most = step.after.at_once if new and serves and step.after.at_once else len(step.after.turns)
+    return all(turn.version == step.after.version for turn in new) and len(step.after.turns) <= most
+
+
+def weights_turns(broker: Broker) -> bool:
+    """Each worker has one turn at the most, each engine is in one turn at the most, no evicted worker has one."""
+    turns = list(broker.turns.each_key())
+    workers, engines = {turn.worker for turn in turns}, {turn.engine for turn in turns}
+    return len(workers) == len(engines) == len(turns) and not workers & broker.barred
+
+
 OF_A_STATE: tuple[Callable[[Broker], bool], ...] = (
     i4_one_place, i6_leases, i6_outstanding, i5_samples, i5_partials, i9_rewards, i2_waiting, i10_bounds,
+    weights_turns,
 )  # fmt: skip
 OF_A_STEP: tuple[Callable[[Step], bool], ...] = (
     i1_window, i1_pace, i1_closed_by_hand, i8_lost_is_lost, i8_a_heartbeat_keeps, i3_done_is_done, i4_no_loss,
-    i7_samples_stay, i5_finished, i7_beginnings_stay,
+    i7_samples_stay, i5_finished, i7_beginnings_stay, weights_version, weights_turn,
 )  # fmt: skip
 
 
 def named(invariant: Callable[..., bool]) -> str:
     """`I4 one place`: the number and the name, as tables show it."""
     number, _, words = invariant.__name__.partition("_")
-    return f"{number.upper()} {words.replace('_', ' ')}"
+    return f"{number.upper() if number[1:].isdigit() else number} {words.replace('_', ' ')}"
 
 
 def broken_by_step(step: Step, entered: frozenset[EntryName]) -> str:

@@ -5,7 +5,9 @@ A scope is as small as it can be: the shortest trace to the breach is then a sto
 
 from typing import NamedTuple
 
+from tests.model.environment import WITHOUT_WEIGHTS
 from tests.model.explore import UNREACHABLE
+from tests.model.loading import STANDING
 from tests.model.scopes import LEFT_TO_REPAIR, ONE, PACED, PAIR, RECYCLES, TWO_PLACES, events
 from tests.model.state import Config
 from tests.model.world import Scope
@@ -22,6 +24,7 @@ class Mutation(NamedTuple):
 ALONE = Scope((1,), ONE)
 LATE = ALONE._replace(events=events(lose=1, expire=1))
 DEATHS = Scope((1,), ONE, workers=1, events=events(died=3, died_alone=3), faults=3)
+ROLLING = Scope((1,), ONE, at_once=1, events=events(publish=1))
 TRIPLE = Config(sample_concurrency=3, n=3, refill="sample")
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -99,6 +102,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     )),
     Mutation("cancel.owner", "I8 lost is lost", Scope((1,), RECYCLES, events=events(expire=1, cancel=1))),
     Mutation("cancel.limit", "I10 bounds", Scope((1,), RECYCLES, events=events(cancel=2))),
+    Mutation("publish.replay", "weights version", ROLLING._replace(workers=1, events=events(publish=1, lose=1))),
+    Mutation("publish.loaded", STANDING, ROLLING._replace(n=(), events=events(publish=2, unloadable=1), faults=3)),
+    Mutation("update.expiry", UNREACHABLE, ROLLING._replace(events=events(publish=2, kill=1), faults=3)),
+    Mutation("update.newer", "weights turn", ROLLING._replace(n=(), events=events(publish=2, lose=1), faults=3)),
+    Mutation("update.barred", "weights turns", ROLLING._replace(n=(), events=events(publish=1, evict=1), faults=2)),
+    Mutation("update.engine", "weights turns", ROLLING._replace(n=(), has_one_engine=True)),
+    Mutation(
+        "update.own",
+        "weights turns",
+        ROLLING._replace(n=(), workers=1, events=events(publish=2, unloadable=1), faults=3),
+    ),
+    Mutation("update.at_once", "weights turn", ROLLING._replace(n=(), events=events(publish=2))),
+    Mutation("update.held", STANDING, ROLLING._replace(n=(), events=events(publish=2, unloadable=1), faults=3)),
+    Mutation("evict.turn", "weights turns", ROLLING._replace(n=(), events=events(publish=1, evict=1))),
+    Mutation("worker.gate", WITHOUT_WEIGHTS, ROLLING),
     Mutation("requeue.known", "I4 no loss", Scope(
         (1,), ONE._replace(max_attempts=1), workers=1, events=events(fail=1, trim=1, resend=1, requeue=1), faults=4
     )),

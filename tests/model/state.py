@@ -133,6 +133,14 @@ class Letter(NamedTuple):
     attempts: int
 
 
+class Turn(NamedTuple):
+    """A worker's turn to load a version into an engine."""
+
+    worker: str
+    version: int
+    engine: str
+
+
 class Broker(NamedTuple):
     """All keys of one run. `config` is None before the run is made."""
 
@@ -162,6 +170,14 @@ class Broker(NamedTuple):
     """Both since the books of `pace` were opened; 0 in a run whose staleness has no bound."""
     lives: Map[str, int] = Map()
     """Consumer -> its life that began last, where somebody says it."""
+    version: int = 0
+    """Of the weights that were published last; 0: none."""
+    at_once: int = 0
+    """The most workers that may load them at a time; 0: all."""
+    loaded: int = 0
+    recent: tuple[tuple[int, str], ...] = ()
+    """(version, token) of the last publications, newest first."""
+    turns: Map[Turn, Lease] = Map()
 
     def entry(self, name: EntryName) -> Entry | None:
         return next((entry for entry in self.completed if entry.name == name), None)

@@ -1,7 +1,8 @@
 """The broker's steps: each takes the state and its arguments and gives the state afterwards and the answer.
 
 Answers are the words of the Lua scripts. What a real broker resolves by its clock is an argument here: which ids of
-`again` are due, which leases expired, which entries have been idle for long. The claim is in `claims`.
+`again` are due, which leases expired, which entries have been idle for long. The claim is in `claims`, what is about
+new weights in `weights`.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from tests.model import parts
 from tests.model.claims import claim, extend, reap
 from tests.model.guards import guard
 from tests.model.state import ORPHAN, Broker, Config, Entry, EntryName, Group, Map, Prompt, new_run
+from tests.model.weights import publish, update, without_turns
 
 TOO_STALE = "too stale, each time that it was made"
 
@@ -185,7 +187,10 @@ def drop(broker: Broker, token: str) -> tuple[Broker, str]:
 
 
 def evict(broker: Broker, worker: str, counts: bool = True) -> tuple[Broker, int]:
-    """Free and bar; counts unless the cluster took the pod. Answers how many leases were freed."""
+    """Free and bar; counts unless the cluster took the pod. Its turn to load weights is over, too.
+
+    Answers how many leases were freed.
+    """
     if broker.config is None:
         return broker, 0
     tokens = parts.tokens_of(broker, worker)
@@ -196,7 +201,7 @@ def evict(broker: Broker, worker: str, counts: bool = True) -> tuple[Broker, int
         draining=broker.draining - {worker},
         capacity=broker.capacity.without(worker),
     )
-    return broker, len(tokens)
+    return without_turns(broker, worker) if guard("evict.turn") else broker, len(tokens)
 
 
 def take(
@@ -236,17 +241,6 @@ def begin(broker: Broker, who: str = "", life: int = 0) -> tuple[Broker, str]:
     if who:
         broker = broker._replace(lives=broker.lives.set(who, life))
     return (broker._replace(updates=0, trained=0) if guard("begin.books") else broker), "ok"
-
-
-def update(broker: Broker) -> tuple[Broker, str]:
-    """The trainer published a version: one update more, and the books are squared."""
-    config = parts.settings(broker)
-    if config.max_staleness is None:
-        return broker, "ok"
-    updates, each = broker.updates + 1, config.groups_per_update
-    taken = sum(entry.who not in (None, ORPHAN) for entry in broker.completed)
-    trained = min(max(broker.trained, updates * each - taken), (updates + 1) * each)
-    return broker._replace(updates=updates, trained=trained), "ok"
 
 
 def without_entry(broker: Broker, name: EntryName) -> Broker:
@@ -396,14 +390,14 @@ STEPS: dict[str, Callable[..., tuple[Broker, object]]] = {
     step.__name__: step
     for step in (
         submit, push, claim, heartbeat, put, keep, complete, release, drop, reap, evict, take, ack, recycle,
-        judge, cancel, begin, update, requeue_dead, configure, repair, flush, trim_done,
+        judge, cancel, begin, publish, update, requeue_dead, configure, repair, flush, trim_done,
     )
 }  # fmt: skip
 
 WAKES = frozenset(
     {
         "submit", "claim", "heartbeat", "put", "complete", "release", "drop", "reap", "evict", "take", "ack", "recycle",
-        "judge", "cancel", "begin", "update", "requeue_dead", "configure", "repair",
+        "judge", "cancel", "begin", "publish", "requeue_dead", "configure", "repair",
     }
 )  # fmt: skip
 """The steps that push a token into `wake` when they changed something; a bare RPUSH is seen at the next poll."""

@@ -23,6 +23,10 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+NONE = -1
+"""No weights are in use."""
+
+
 class Worker(NamedTuple):
     """Idle without a token, claiming with a token only, holding with a group: also when its lease is lost."""
 
@@ -32,6 +36,12 @@ class Worker(NamedTuple):
     born: str = ""
     samples: tuple[str | None, ...] = ()
     """By index what it will compute the rewards from: its own samples and those that were stored."""
+    serves: int = 0
+    """The version in use; 0: what its engine was started with, as nothing was published when the worker began."""
+    loads: int = 0
+    """The version that it has its turn to load."""
+    stands: int = 0
+    """The version for which it stopped serving an older one."""
 
     @property
     def slot(self) -> str:
@@ -47,7 +57,7 @@ class Worker(NamedTuple):
         return self.token == ""
 
     def idle(self) -> "Worker":
-        return Worker(self.name)
+        return self._replace(token="", id="", born="", samples=())
 
 
 class Trainer(NamedTuple):
@@ -58,6 +68,8 @@ class Trainer(NamedTuple):
     life: int = 0
     owes: int = 0
     """Groups that it trained on since it published; like has_begun only where staleness has a bound."""
+    publishing: str = ""
+    """The token of a publication that was not answered."""
 
 
 class Scope(NamedTuple):
@@ -77,6 +89,9 @@ class Scope(NamedTuple):
     """What `configure` may set."""
     has_repair: bool = False
     """An operator may repair at any time."""
+    at_once: int | None = None
+    """So many workers load what is published at a time, 0: all; None: the trainer updates the engines itself."""
+    has_one_engine: bool = False
     exempt: frozenset[str] = frozenset()
 
     def sizes(self) -> dict[str, int]:
@@ -95,6 +110,8 @@ class World(NamedTuple):
     """Each entry that ever was in the stream, for I3."""
     broken: str = ""
     """The invariant that the last step broke."""
+    loads_weights: bool = False
+    """Workers load what is published."""
 
 
 def start(scope: Scope) -> World:
@@ -105,6 +122,7 @@ def start(scope: Scope) -> World:
         to_submit=tuple(scope.sizes()),
         budget=Map(sorted(scope.events)),
         faults=scope.faults,
+        loads_weights=scope.at_once is not None,
     )
 
 
@@ -171,6 +189,8 @@ def names_in_use(world: World) -> set[str]:
     """Every process that somebody could still speak of."""
     broker = world.broker
     late = {call.arguments[0] for call in world.late if call.step in ("claim", "heartbeat", "evict")}
+    late |= {call.arguments[1] for call in world.late if call.step == "update"}
+    late |= {turn.worker for turn in broker.turns.each_key()}
     return {worker_of(token) for token in tokens_in_use(world)} | broker.barred | broker.draining | late
 
 
@@ -192,11 +212,32 @@ def restarted(world: World, worker: Worker) -> Worker:
     """The next process in this slot, under another name than any that is still spoken of."""
     used = names_in_use(world)
     names = (worker.slot if not start else f"{worker.slot}.{start}" for start in range(99))
-    return Worker(next(name for name in names if name not in used and name != worker.name))
+    serves = NONE if world.loads_weights and world.broker.version else 0
+    return Worker(next(name for name in names if name not in used and name != worker.name), serves=serves)
+
+
+def may_generate(world: World, worker: Worker) -> bool:
+    """The weights that its engine has are in use, and it does not load others."""
+    if not world.loads_weights or not world.broker.version:
+        return True
+    return not worker.loads and worker.serves != NONE
 
 
 def settled(world: World) -> World:
-    """`by` is forgotten when nobody is left who could complete under that token: states that differ in it only meet."""
+    """What nobody can speak of any more is forgotten: states that differ in it only meet."""
+    return without_tokens(without_holders(world))
+
+
+def without_tokens(world: World) -> World:
+    """Publications whose call nobody could repeat."""
+    known = {trainer.publishing for trainer in world.trainers}
+    known |= {call.arguments[0] for call in world.late if call.step == "publish"}
+    recent = tuple(pair for pair in world.broker.recent if pair[1] in known)
+    return world if recent == world.broker.recent else world._replace(broker=world.broker._replace(recent=recent))
+
+
+def without_holders(world: World) -> World:
+    """`by`, when nobody is left who could complete under that token."""
     broker = world.broker
     stale = [id for id, group in broker.groups if group.by is not None and not is_remembered(world, group.by)]
     groups = broker.groups
@@ -220,7 +261,8 @@ def is_at_rest(world: World) -> bool:
     lists = broker.prompts or broker.again or broker.groups or broker.completed or broker.samples or broker.partials
     leases = broker.leases or broker.grants or broker.outstanding
     people = any(not worker.is_idle for worker in world.workers) or any(trainer.held for trainer in world.trainers)
-    return not (lists or leases or people or world.to_submit or world.late)
+    behind = world.loads_weights and any(worker.serves != broker.version for worker in world.workers)
+    return not (lists or leases or people or behind or world.to_submit or world.late)
 
 
 def swapped(world: World) -> World:
