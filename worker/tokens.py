@@ -75,12 +75,16 @@ class Tokenizer:
         """Whether there is a tokenizer that can be loaded without asking anybody."""
         return os.path.isdir(self.path)
 
+    @property
+    def is_at_hand(self) -> bool:
+        return self.is_local or self._loaded is not None
+
     async def encode(self, text: str, special: bool = True) -> list[int]:
         """The ids that the engine would make of a text; those of the text alone without `special` ones around it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, text, special)
 
     async def fingerprint(self) -> str:
-        """16 hex digits of vocabulary, its size, template and end ids. Errors: OSError, ValueError without one."""
+        """16 hex digits of vocabulary, its size, template and end ids. Errors: ImportError, OSError, ValueError."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._fingerprint)
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ class Watches:
         self._probe_seconds = probe_seconds
         self._beat_now = beat_now
         self._fingerprint = ""
+        self._no_fingerprint = ""  # why there is none
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as loops:
@@ -88,20 +89,25 @@ class Watches:
             self._beat_now()
 
     async def check_fingerprint(self, config: RunConfig) -> None:
-        """A worker with another tokenizer or template would bring other prompts into the run: it doesn't claim."""
-        if not config.fingerprint:
-            self._parts.fitness.end("fingerprint")
-            return
-        tokenizer = self._parts.prompts.tokenizer
-        try:
-            self._fingerprint = self._fingerprint or await tokenizer.fingerprint()
-        except (OSError, ValueError) as error:
-            self._parts.fitness.begin("fingerprint", f"no tokenizer at {tokenizer.path!r}: set tokenizer ({error})")
-            return
-        self._parts.proof["fingerprint"] = self._fingerprint
+        """A worker with another tokenizer or template would bring other prompts into the run: it doesn't claim.
+
+        What it has, goes into every entry, whether or not the run asks for it.
+        """
+        await self._find_fingerprint(is_asked_for=config.fingerprint != "")
         ours, theirs = self._fingerprint, config.fingerprint
-        differ = f"tokenizer and template have fingerprint {ours}, the run has {theirs}"
-        self._parts.fitness.set("fingerprint", "" if ours == theirs else differ)
+        problem = self._no_fingerprint or f"tokenizer and template have fingerprint {ours}, the run has {theirs}"
+        self._parts.fitness.set("fingerprint", "" if theirs in ("", ours) else problem)
+
+    async def _find_fingerprint(self, *, is_asked_for: bool) -> None:
+        """Unasked, only a tokenizer that is at hand is read, and only once: ids and text need none."""
+        tokenizer = self._parts.prompts.tokenizer
+        if self._fingerprint or not (is_asked_for or (tokenizer.is_at_hand and not self._no_fingerprint)):
+            return
+        try:
+            self._fingerprint = self._parts.proof["fingerprint"] = await tokenizer.fingerprint()
+        except (ImportError, OSError, ValueError) as error:
+            self._no_fingerprint = f"no tokenizer at {tokenizer.path!r}: set tokenizer ({error})"
+            log.info("groups carry no fingerprint: %s", self._no_fingerprint)
 
     async def count(self) -> None:
         """Brings what was counted here into the run's stats. Errors: BrokerUnavailable."""

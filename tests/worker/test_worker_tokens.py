@@ -111,6 +111,28 @@ async def test_a_worker_with_another_fingerprint_than_the_runs_does_not_claim(
     assert engine.requests[0]["input_ids"] == [1, 3, 2]
 
 
+async def test_the_entry_says_the_fingerprint_though_the_run_asks_for_none(
+    fleet: Fleet, engine: FakeEngine, tokenizer_path: str
+) -> None:
+    engine.tokenizer_path = tokenizer_path
+    await fleet.configure(n=1)
+    await fleet.submit("g")
+    async with fleet.worker():
+        (entry,) = await fleet.completed(1)
+    assert entry.fields["fingerprint"].decode() == await Tokenizer(tokenizer_path).fingerprint()
+
+
+async def test_a_tokenizer_that_can_t_be_read_keeps_no_worker_from_prompts_that_need_none(
+    fleet: Fleet, engine: FakeEngine, tmp_path: Path
+) -> None:
+    engine.tokenizer_path = str(tmp_path)
+    await fleet.configure(n=1)
+    await fleet.submit("g")
+    async with fleet.worker():
+        (entry,) = await fleet.completed(1)
+    assert entry.fields["fingerprint"] == b""
+
+
 async def test_the_fingerprint_tells_end_ids_apart(tokenizer_path: str) -> None:
     before = await Tokenizer(tokenizer_path).fingerprint()
     (Path(tokenizer_path) / "generation_config.json").write_text('{"eos_token_id": [6, 5]}')
