@@ -185,13 +185,13 @@ def slots_view(status: Status, history: History) -> Slots:
     spent, utilisation = history.spent(FIVE_MINUTES), history.utilisation(FIVE_MINUTES)
     share = spent.shares.get(Reason.ACTIVE_FULL, 0.0) if spent and spent.observed_seconds else None
     last = history.last
-    total = sum(worker.slots for worker in status.workers)
+    slots = [worker.slots for worker in status.workers]
     return Slots(
         busy=last.busy if last else None,
-        total=total,
+        total=sum(slots),
         utilisation=history.utilisation(MINUTE),
         utilisation_5_minutes=utilisation,
-        with_refill_sample=with_refill_sample(status.window, total, utilisation, share),
+        with_refill_sample=with_refill_sample(status.window, slots, utilisation, share),
     )
 
 

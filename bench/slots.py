@@ -13,7 +13,7 @@ from bench.mixtures import Mixture, default, independent
 from bench.place import Place
 from bench.rows import Row, Table, at_least, near
 from bench.trial import ENGINES, SLOTS, N, Trial
-from rolloutfleet.window import Refill
+from rolloutfleet.window import Refill, sample_refill_share
 
 CUT = 8.0  # means; far out, so that it hardly changes E[max of 8]
 SAMPLES_PER_SECOND: Mapping[Refill, int] = {
@@ -77,7 +77,8 @@ def _rows(mixture: Mixture, size: Size, busy: float, drawn: float) -> Sequence[R
     if size.overcommit == "auto":
         return [Row(what, busy, target=at_least(0.97))]
     if size.refill == "sample":
-        return [Row(what, busy), Row("    the most that claims of whole groups allow", _even_bound())]
+        even = sample_refill_share(ALL, N, ALL, ENGINES)
+        return [Row(what, busy), Row("    the most that claims of whole groups allow", even)]
     return [
         Row(what, busy, target=near(min(1.0, over * drawn), 0.02)),
         Row("    the bound of the distribution itself", min(1.0, over * mixture.group_bound(N))),
@@ -86,12 +87,6 @@ def _rows(mixture: Mixture, size: Size, busy: float, drawn: float) -> Sequence[R
 
 def _over(size: Size) -> float:
     return size.config(ENGINES).permille / 1000
-
-
-def _even_bound() -> float:
-    """Busy share at over-commit 1 when each engine claims just when it is the neediest: see the facts."""
-    most = N / 2 + N / (2 * ENGINES)
-    return 1 - most**2 / (2 * N) / SLOTS
 
 
 def _drawn_bound(meter: Meter, start: float, mixture: Mixture) -> float:

@@ -139,6 +139,22 @@ def window_size(samples: int, n: int, overcommit: int = 1000) -> int:
     return -(-overcommit * samples // (1000 * n))
 
 
+def sample_refill_share(room: float, n: int, slots: int, engines: int) -> float:
+    """Share of `slots`, on so many engines, that refill = sample can keep busy; `room`: samples that the window holds.
+
+    Groups of n come whole and run where they were claimed. So the free slots of an engine rise, one by one, by n - 1
+    until it gets the next group; where they are below 0, samples queue there that are missing elsewhere. Even if each
+    group goes to the neediest engine, that one has half of n - 1 free by then, its part of the other half, and of
+    what the room lacks.
+    """
+    spread = n - 1
+    most = spread / 2 * (1 + 1 / engines) + (slots - room) / engines
+    if most <= 0:
+        return 1.0
+    idle = most - spread / 2 if most >= spread else most**2 / (2 * spread)
+    return max(0.0, 1 - engines * idle / slots)
+
+
 def decide(window: Window, lefts: list[int], places: int) -> tuple[int, Reason]:
     """How many of the groups in line (`lefts`: their missing samples) a worker with `places` may claim; why no more."""
     granted = 0

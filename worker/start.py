@@ -182,7 +182,7 @@ def _parts(opened: Opened, info: EngineInfo, things: AsyncExitStack) -> Parts:
         fitness=opened.fitness,
         counters=counters,
         changed=asyncio.Event(),
-        proof={"dtype": info.dtype},
+        proof={"dtype": info.dtype, "fingerprint": ""},
     )
 
 

@@ -195,6 +195,7 @@ def facts(
     return Facts(
         n=config.n,
         slots=settings.total_slots,
+        engines=settings.engine_count,
         concurrency=concurrency,
         overcommit=config.permille,
         refill=config.refill,

@@ -159,7 +159,11 @@ class LocalSettings(BaseModel):
     @property
     def total_slots(self) -> int:
         """Samples that all engines together serve at once."""
-        return self.slots * (len(self.engine) or self.engines)
+        return self.slots * self.engine_count
+
+    @property
+    def engine_count(self) -> int:
+        return len(self.engine) or self.engines
 
     @property
     def group_count(self) -> int | None:

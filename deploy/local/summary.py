@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rolloutfleet.window import Refill, window_size
+from rolloutfleet.window import Refill, sample_refill_share, window_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Facts:
 
     n: int
     slots: int  # of all engines
+    engines: int
     concurrency: int  # samples; what "auto" came to
     overcommit: int  # permille
     refill: Refill
@@ -145,14 +146,13 @@ def bound(facts: Facts, refill: Refill) -> float | None:
 
     group: a place works as long as its group's longest sample takes, and on average E[length] of that: places * n *
     E[length] / E[longest] samples are in flight. With W = overcommit * slots / n that is overcommit * E[length] /
-    E[longest]. sample: n - 1 samples of room are left on average just before the next group fits in, half of them in
-    the mean.
+    E[longest]. sample: groups come whole, and stay where they were claimed.
     """
     if not facts.samples or not facts.longest:
         return None
     room = facts.n * window_size(facts.concurrency, facts.n, facts.overcommit)
     if refill == "sample":
-        return max(0.0, min(1.0, (room - (facts.n - 1) / 2) / facts.slots))
+        return sample_refill_share(room, facts.n, facts.slots, facts.engines)
     mean, mean_longest = facts.tokens / facts.samples, facts.longest * facts.n / facts.samples
     return min(1.0, room / facts.slots * mean / mean_longest)
 

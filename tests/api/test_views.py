@@ -22,21 +22,27 @@ def slots(measured: float | None, estimate: float | None, total: int = 16) -> Sl
 
 def test_refill_sample_can_gain_only_the_time_behind_a_full_window():
     window = Window(samples=64, n=8)
-    assert with_refill_sample(window, 64, utilisation=0.4, active_full=0.5) == pytest.approx(
+    assert with_refill_sample(window, [64], utilisation=0.4, active_full=0.5) == pytest.approx(
         0.4 + 0.5 * (1 - 7 / 128 - 0.4)
     )
 
 
+def test_samples_that_queue_at_one_worker_are_missing_at_another():
+    window = Window(samples=64, n=8)
+    estimates = [with_refill_sample(window, slots, utilisation=0.4, active_full=1.0) for slots in ([64], [16] * 4)]
+    assert estimates == [pytest.approx(1 - 3.5 / 64), pytest.approx(1 - 4 * 4.375**2 / 14 / 64)]
+
+
 def test_refill_sample_gains_nothing_where_the_window_was_never_full():
-    assert with_refill_sample(Window(samples=64, n=8), 64, utilisation=0.4, active_full=0.0) == 0.4
+    assert with_refill_sample(Window(samples=64, n=8), [64], utilisation=0.4, active_full=0.0) == 0.4
 
 
 def test_a_window_smaller_than_the_slots_bounds_the_estimate():
-    assert with_refill_sample(Window(samples=32, n=1), 64, utilisation=0.3, active_full=1.0) == 0.5
+    assert with_refill_sample(Window(samples=32, n=1), [64], utilisation=0.3, active_full=1.0) == 0.5
 
 
 def test_an_estimate_is_never_worse_than_what_was_measured():
-    assert with_refill_sample(Window(samples=8, n=8), 64, utilisation=0.9, active_full=1.0) == 0.9
+    assert with_refill_sample(Window(samples=8, n=8), [64], utilisation=0.9, active_full=1.0) == 0.9
 
 
 @pytest.mark.parametrize(
@@ -49,7 +55,7 @@ def test_an_estimate_is_never_worse_than_what_was_measured():
     ids=["it is on", "no utilisation", "no shares"],
 )
 def test_an_estimate_without_its_facts_is_unknown(window: Window, utilisation: float | None, share: float | None):
-    assert with_refill_sample(window, 64, utilisation, share) is None
+    assert with_refill_sample(window, [64], utilisation, share) is None
 
 
 def test_slots_that_idle_behind_a_full_window_are_told_what_refill_would_do():

@@ -13,6 +13,7 @@ from rolloutfleet.messages import CompletedGroup, PromptGroup, Row, Sample
 FACTS = Facts(
     n=8,
     slots=64,
+    engines=1,
     concurrency=64,
     overcommit=1000,
     refill="group",
@@ -83,6 +84,7 @@ def test_utilisation_is_the_busy_share_of_all_slots_over_the_makespan() -> None:
         ({"concurrency": 32}, 0.25),
         ({"refill": "sample"}, 1 - 7 / 128),
         ({"refill": "sample", "concurrency": 128}, 1.0),
+        ({"refill": "sample", "engines": 2}, 1 - 2 * 5.25**2 / 14 / 64),
         ({"samples": 0, "tokens": 0, "longest": 0}, None),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rolloutfleet.redis import Client
-from rolloutfleet.window import Pace, Reason, Refill, Window, decide, window_size
+from rolloutfleet.window import Pace, Reason, Refill, Window, decide, sample_refill_share, window_size
 from tests.fakes.broker import WORKER, Fleet, fake_client
 
 FAR = 10**15  # a lease that no test outlives
@@ -201,3 +201,24 @@ def test_the_script_decides_as_the_function_does():
 def test_the_script_decides_as_the_function_does_on_a_real_server(redis_url: str):
     with asyncio.Runner() as runner:
         compare_all(redis.asyncio.Redis.from_url(redis_url, protocol=2), runner, examples=150)
+
+
+@pytest.mark.parametrize(
+    ("room", "n", "engines", "share"),
+    [
+        (64, 8, 1, 1 - 3.5 / 64),
+        (64, 8, 4, 1 - 4 * 4.375**2 / 14 / 64),
+        (64, 1, 4, 1.0),
+        (100, 1, 4, 1.0),
+        (64 + 4 * 4.375, 8, 4, 1.0),
+        (32, 1, 4, 0.5),
+        (0, 8, 4, 0.0),
+    ],
+)
+def test_groups_that_come_whole_leave_slots_idle(room: float, n: int, engines: int, share: float):
+    assert sample_refill_share(room, n, 64, engines) == pytest.approx(share)
+
+
+def test_more_room_never_keeps_fewer_slots_busy():
+    shares = [sample_refill_share(room, 8, 64, 4) for room in range(120)]
+    assert shares == sorted(shares)

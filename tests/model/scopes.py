@@ -3,7 +3,6 @@
 `QUICK` are exhausted within seconds and run with the tests; `DEEP` are for `python -m tests.model`.
 """
 
-from tests.model.loading import STANDING
 from tests.model.state import Config
 from tests.model.world import Scope
 
@@ -141,22 +140,8 @@ DEEP: dict[str, Scope] = {
     "stream-deleted-deep": Scope(
         (1, 1), ONE, events=events(delete_stream=1, lose=1, expire=1), has_repair=True, exempt=NO_STREAM
     ),
-    "published-deep": Scope((1, 1), TWO_PLACES, at_once=0, events=events(publish=2, lose=2, kill=1, away=1), faults=3),
     "rolling-unloadable": Scope((1,), ONE, at_once=1, events=events(publish=2, unloadable=1, lose=1), faults=3),
     "rolling-evicted": Scope((1,), ONE, at_once=1, events=events(publish=2, kill=1, evict=1), faults=3),
-    "rolling-deep": Scope(
-        (1,), ONE, at_once=1, events=events(publish=2, unloadable=1, away=1, lose=1, kill=1, evict=1), faults=4
-    ),
-    "rolling-by-twos": Scope(
-        (1,), ONE, at_once=2, workers=3, events=events(publish=2, unloadable=1, lose=1), faults=3
-    ),
-    "rolling-late": Scope(
-        (1,), ONE, at_once=1, events=events(publish=2, lose=2, expire=1, unloadable=1), faults=4,
-        exempt=frozenset({STANDING}),
-    ),
-    "one-engine-deep": Scope(
-        (1,), ONE, at_once=1, has_one_engine=True, events=events(publish=2, kill=1, lose=1), faults=4
-    ),
     "unequal-groups-deeper": Scope((2, 1), PAIR, events=events(lose=1, expire=1, kill=1), faults=3),
     "mixed": Scope(
         (2,), PAIR, faults=3,
