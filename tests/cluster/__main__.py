@@ -26,7 +26,7 @@ NODES = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # what is started is stopped on the way out
+    signal.signal(signal.SIGTERM, _end)
     name, *rest = arguments or ["start"]
     command = _COMMANDS.get(name)
     if command is None:
@@ -37,6 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     except (ClusterFailed, ToolsMissing) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
+
+
+def _end(number: int, frame: object) -> None:
+    """What was started is stopped on the way out; whoever tells us twice must not interrupt that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def can_run(_: Sequence[str]) -> int:

@@ -5,12 +5,10 @@ they make carries one label, and is gone at the end, also after an interruption.
 """
 
 import asyncio
-import json
 import os
 import re
 import secrets
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ import pytest
 from tests.cluster import broker, session
 from tests.cluster.ground import Ground
 from tests.cluster.jobs import Job, connected
-from tests.cluster.kube import kubectl
+from tests.cluster.kube import get, kubectl, name_of
 from tests.cluster.ours import Ours
 from tests.cluster.reach import reached
 from tests.cluster.release import Release, describe, make_namespace
@@ -39,10 +37,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart() -> None:
-    # SIGTERM is an interruption like any other: what the tests made is taken away.
     if session.TESTED in os.environ:
-        for which in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(which, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, interrupt)
+
+
+def interrupt(number: int, frame: object) -> None:
+    """What the tests made is taken away, also when it is said a second time that they must end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,13 +80,15 @@ def shared() -> Iterator[Shared]:
 
 def sweep(label: str) -> None:
     """Deletes every namespace of this session, and waits until they are gone."""
-    chosen = ["-l", f"rolloutfleet-tests={label}"]
-    listed = subprocess.run(["kubectl", "get", "namespaces", *chosen, "-o", "json"], capture_output=True, check=True)
-    names = [each["metadata"]["name"] for each in json.loads(listed.stdout)["items"]]
+    asyncio.run(_sweep(f"rolloutfleet-tests={label}"))
+
+
+async def _sweep(selector: str) -> None:
+    names = [name_of(each) for each in await get("namespaces", "-l", selector)]
     for name in names:
-        asyncio.run(empty(name))
+        await empty(name)
     if names:
-        subprocess.run(["kubectl", "wait", "--for=delete", "namespace", *names, "--timeout=120s"], check=True)
+        await kubectl("wait", "--for=delete", "namespace", *names, "--timeout=150s")
 
 
 async def empty(namespace: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 COMMAND_SECONDS = 180
 PATIENCE_SECONDS = 120
+REACH_SECONDS = 60
+UNREACHED = ("TLS handshake timeout", "connection refused", "was refused", "i/o timeout")  # nothing was asked yet
 
 type Json = dict[str, Any]
 
@@ -35,7 +37,15 @@ async def command(*words: str, stdin: str = "", seconds: float = COMMAND_SECONDS
 
 
 async def kubectl(*words: str, stdin: str = "", seconds: float = COMMAND_SECONDS) -> str:
-    return await command("kubectl", "--request-timeout=30s", *words, stdin=stdin, seconds=seconds)
+    """What it says. An API server that can't be reached on a busy machine is asked again. Errors: CommandFailed."""
+    end = time.monotonic() + REACH_SECONDS
+    while True:
+        try:
+            return await command("kubectl", "--request-timeout=30s", *words, stdin=stdin, seconds=seconds)
+        except CommandFailed as error:
+            if time.monotonic() > end or not any(each in str(error) for each in UNREACHED):
+                raise
+            await asyncio.sleep(1)
 
 
 async def get(*words: str) -> list[Json]:
