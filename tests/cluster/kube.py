@@ -10,7 +10,7 @@ from typing import Any
 COMMAND_SECONDS = 180
 PATIENCE_SECONDS = 120
 REACH_SECONDS = 60
-UNREACHED = ("TLS handshake timeout", "connection refused", "was refused", "i/o timeout")  # nothing was asked yet
+UNREACHED = ("TLS handshake timeout", "Unable to connect", "was refused", "i/o timeout")  # nothing was asked yet
 
 type Json = dict[str, Any]
 

@@ -53,8 +53,8 @@ class Node:
     def enter(self) -> list[str]:
         return ["nsenter", f"--net=/run/netns/{self.name}"] if self.index else []
 
-    def spawn(self, name: str, command: Words) -> None:
-        self.ground.spawn(f"{name}-{self.name}", [*self.enter, *command])
+    def spawn(self, name: str, command: Words, *, is_first: bool = True) -> None:
+        self.ground.spawn(f"{name}-{self.name}", [*self.enter, *command], is_first=is_first)
 
 
 def start(node: Node) -> None:
@@ -106,7 +106,7 @@ def _start_containerd(node: Node) -> None:
     (node.root / "cni" / "10-bridge.conflist").write_text(json.dumps(network))
     config = node.root / "containerd.toml"
     config.write_text(_CONTAINERD.format(root=node.root))
-    node.spawn("containerd", ["containerd", "--config", config])
+    node.spawn("containerd", ["containerd", "--config", config], is_first=False)  # pods would be first, too
     until(lambda: succeeds(["ctr", "--address", node.socket, "version"]), f"containerd of {node.name} answers")
     load(node, pause_archive())
 
