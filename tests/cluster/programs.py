@@ -94,9 +94,13 @@ def _staged() -> list[str]:
         seconds=DOWNLOAD_SECONDS,
         env=_environment(),
     )
-    asked = Path(json.loads(said)["GoMod"]).read_text()
-    modules = sorted(set(re.findall(r"^\s+(k8s\.io/[a-z-]+) v0\.0\.0\b", asked, re.MULTILINE)))
+    modules = unreleased(Path(json.loads(said)["GoMod"]).read_text())
     return [f"{name} => {name} v0.{MINOR}.{PATCH}" for name in modules]
+
+
+def unreleased(gomod: str) -> list[str]:
+    """The modules at v0.0.0 itself; v0.0.0-<time>-<commit> is a version like any other."""
+    return sorted(set(re.findall(r"^\s+(k8s\.io/[a-z-]+) v0\.0\.0(?: //.*)?$", gomod, re.MULTILINE)))
 
 
 def _tidy(module: Path) -> None:

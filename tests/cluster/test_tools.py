@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import images
+from tests.cluster import images, programs
 from tests.cluster.audit import Call, late_writes
 from tests.cluster.commands import ClusterFailed, output
 from tests.cluster.kube import Json
@@ -68,3 +68,8 @@ def test_a_write_by_who_no_longer_holds_the_lease_is_late() -> None:
     assert late_writes([*orderly, call("a", "create", "events", 201)], "operator") == []
     assert late_writes([*orderly, late], "operator") == [late]
     assert late_writes([late, *orderly], "another") == []
+
+
+def test_only_kubernetes_own_libraries_are_replaced_by_their_release() -> None:
+    gomod = "require (\n\tk8s.io/api v0.0.0\n\tk8s.io/cri-api v0.0.0 // indirect\n\tk8s.io/utils v0.0.0-2026-1a2b\n)\n"
+    assert programs.unreleased(gomod) == ["k8s.io/api", "k8s.io/cri-api"]
