@@ -1,5 +1,7 @@
 """Commands, short and long: a long one says how far it is, and a failure ends with what the command said."""
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,7 +45,10 @@ def patiently(
     say(what)
     with tempfile.NamedTemporaryFile("w") as log:
         said = Path(log.name)
-        with subprocess.Popen(words, cwd=cwd, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
+        # A group of its own: what the command has started ends with it.
+        with subprocess.Popen(
+            words, cwd=cwd, env=env, stdout=log, stderr=subprocess.STDOUT, process_group=0
+        ) as process:
             try:
                 while (code := _waited(process)) is None:
                     passed = time.monotonic() - began
@@ -51,8 +56,9 @@ def patiently(
                         raise ClusterFailed(f"{what}: not done after {seconds:.0f} s")
                     count = f", {len(said.read_bytes().splitlines())} {lines}" if lines else ""
                     say(f"{what}: {passed:.0f} s{count}")
-            finally:
-                process.kill()
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         if code:
             raise ClusterFailed(f"{' '.join(words)} failed:\n{said.read_text(errors='replace')[-TAIL:]}")
     say(f"{what}: done after {time.monotonic() - began:.0f} s")

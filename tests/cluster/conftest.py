@@ -24,7 +24,7 @@ from tests.cluster.ours import Ours
 from tests.cluster.reach import reached
 from tests.cluster.release import Release, describe, make_namespace
 
-SECONDS = 600
+SECONDS = 1500
 HERE = Path(__file__).parent
 # Tests that have not begun after so many minutes are left out, where time is short: their number is then in the result.
 MINUTES = "ROLLOUTFLEET_CLUSTER_MINUTES"

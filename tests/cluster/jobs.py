@@ -19,7 +19,7 @@ from rolloutfleet.trainer import Trainer
 from tests.cluster.kube import Json, uid_of, until
 
 N = 4
-FINISH_SECONDS = 300
+FINISH_SECONDS = 600
 MAY_STAY = frozenset(
     {"state", "config", "policy", "stats", "done", "dead", "completed", "wake"}
     | {"workers", "capacity", "draining", "barred"}

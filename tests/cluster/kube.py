@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 COMMAND_SECONDS = 180
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 REACH_SECONDS = 60
 UNREACHED = ("TLS handshake timeout", "Unable to connect", "was refused", "i/o timeout")  # nothing was asked yet
 

@@ -25,7 +25,7 @@ from tests.cluster.kube import (
 from tests.helm_tools import Generation, helm
 
 CHART = Path(__file__).parents[2] / "helm"
-READY_SECONDS = 240
+READY_SECONDS = 480  # on a machine that many share
 SECRET = "broker"
 LABEL = "app.kubernetes.io"
 SLOTS = 8  # two groups of four at a time
@@ -88,17 +88,17 @@ class Release:
         await self._helm("upgrade", wait, generation, *options)
 
     async def rollback(self, revision: int, *options: str, generation: Generation = 4) -> None:
-        await self.helm("rollback", self.name, str(revision), "--wait", "--timeout=4m", *options, generation=generation)
+        await self.helm("rollback", self.name, str(revision), "--wait", "--timeout=8m", *options, generation=generation)
 
     async def uninstall(self) -> None:
-        await self.helm("uninstall", self.name, "--wait", "--timeout=3m")
+        await self.helm("uninstall", self.name, "--wait", "--timeout=6m")
 
     async def helm(self, *words: str, stdin: str = "", generation: Generation = 4) -> str:
         program = await asyncio.to_thread(helm, generation)
-        return await command(str(program), "--namespace", self.namespace, *words, stdin=stdin, seconds=400)
+        return await command(str(program), "--namespace", self.namespace, *words, stdin=stdin, seconds=600)
 
     async def _helm(self, verb: str, wait: bool, generation: Generation, *options: str) -> None:
-        waits = ["--wait", "--timeout=4m"] if wait else []
+        waits = ["--wait", "--timeout=8m"] if wait else []
         given = json.dumps(self.values)
         await self.helm(
             verb, self.name, str(CHART), "--values", "-", *waits, *options, stdin=given, generation=generation

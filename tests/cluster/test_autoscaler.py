@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.crds import apply_crd
 from tests.cluster.jobs import Job
 from tests.cluster.kube import Json, apply, command, image, kubectl
 from tests.cluster.release import Release
+
+pytestmark = pytest.mark.slow
 
 STUB = Path(__file__).with_name("metrics_stub.py")
 GROUP = "external.metrics.k8s.io"

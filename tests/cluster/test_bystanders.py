@@ -1,10 +1,14 @@
 """A scale-down takes the pod that was chosen: pods that only look as if they were nothing survive it."""
 
+import pytest
+
 from tests.cluster.jobs import Job
 from tests.cluster.kube import Json, is_ready, uid_of, until
 from tests.cluster.ours import Ours
 from tests.cluster.release import Release
 from tests.cluster.test_gpus import ONE_EACH, gpus
+
+pytestmark = pytest.mark.slow
 
 NODE = "node0"
 

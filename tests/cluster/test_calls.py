@@ -3,11 +3,15 @@
 import asyncio
 import time
 
+import pytest
+
 from tests.cluster import audit
 from tests.cluster.jobs import Job
 from tests.cluster.measured import note
 from tests.cluster.ours import Ours
 from tests.cluster.release import Release
+
+pytestmark = pytest.mark.slow
 
 LOOK_SECONDS = 60
 PER_SECOND = 0.2  # for each hundred pods, besides the Lease

@@ -6,6 +6,8 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Collection
 
+import pytest
+
 from tests.cluster.jobs import Job
 from tests.cluster.kube import Json, command, kubectl, name_of, uid_of, until
 from tests.cluster.measured import note
@@ -79,6 +81,7 @@ async def test_a_worker_process_that_is_killed_in_place_gives_its_groups_back(
     await job.assert_whole()
 
 
+@pytest.mark.slow
 async def test_a_node_that_is_drained_gives_its_work_to_the_other(release: Release, job: Job) -> None:
     await release.install({"worker": {"replicas": 4}, "drain": {"seconds": 5}})
     node = (await release.workers_ready())[0]["spec"]["nodeName"]
@@ -94,6 +97,7 @@ async def test_a_node_that_is_drained_gives_its_work_to_the_other(release: Relea
     await job.assert_whole()
 
 
+@pytest.mark.slow
 async def test_draining_a_node_without_spare_capacity_ends_within_the_drain_and_ninety_seconds(
     release: Release, job: Job
 ) -> None:

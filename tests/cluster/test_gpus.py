@@ -4,10 +4,14 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from tests.cluster.jobs import Job
 from tests.cluster.kube import Json, get, is_ready, kubectl, uid_of, until
 from tests.cluster.ours import Ours
 from tests.cluster.release import Release
+
+pytestmark = pytest.mark.slow
 
 GPU = "nvidia.com/gpu"
 NODE = "node1"

@@ -1,5 +1,7 @@
 """From `helm install` to a trainer that is served, and back to an empty namespace."""
 
+import pytest
+
 from tests.cluster.broker import valkey_image
 from tests.cluster.jobs import Job, connected
 from tests.cluster.kube import CommandFailed, Json, get, kubectl, name_of, until
@@ -37,9 +39,10 @@ async def test_an_installed_fleet_serves_300_groups_to_a_trainer_outside_of_it(r
             async with job.training():
                 await job.finished()
             await job.assert_whole()
-    await release.helm("test", release.name, "--timeout=3m")
+    await release.helm("test", release.name, "--timeout=6m")
 
 
+@pytest.mark.slow
 async def test_upgrade_rollback_and_uninstall_leave_nothing_behind(release: Release, job: Job) -> None:
     await release.install({"worker": {"replicas": 1, "pdb": {"enabled": True}}, "api": {"enabled": True}})
     await release.upgrade({"api": {"enabled": False}})

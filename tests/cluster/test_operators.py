@@ -14,6 +14,8 @@ from tests.cluster.kube import Json, get, is_going, name_of, uid_of, until
 from tests.cluster.ours import Ours
 from tests.cluster.release import Release
 
+pytestmark = pytest.mark.slow
+
 FROZEN_SECONDS = 30  # twice a Lease
 
 

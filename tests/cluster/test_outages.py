@@ -14,6 +14,8 @@ from tests.cluster.release import Release, make_secret
 from tests.cluster.test_deaths import busy_worker
 from tests.cluster.test_install import PASSWORD, bundled
 
+pytestmark = pytest.mark.slow
+
 FIRST_NODE = {"pod": {"nodeSelector": {"kubernetes.io/hostname": "node0"}}}
 SECOND_NODE = {"pod": {"nodeSelector": {"kubernetes.io/hostname": "node1"}}}
 RELIST_SECONDS = 30
@@ -122,7 +124,6 @@ def _volume(name: str, folder: str) -> Json:
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.slow
 async def test_a_node_that_was_cut_off_for_two_minutes_loses_and_doubles_nothing(
     release: Release, job: Job, ours: Ours
 ) -> None:

@@ -1,10 +1,14 @@
 """Who scales may change, and releases may be upgraded and rolled back: the number of workers stays what it is."""
 
+import pytest
+
 from tests.cluster.crds import apply_crd
 from tests.cluster.jobs import Job
 from tests.cluster.kube import Json
 from tests.cluster.release import Release
 from tests.cluster.test_scaling import watched
+
+pytestmark = pytest.mark.slow
 
 LIVE = 5
 # Each ordered pair of owners once.

@@ -6,11 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from tests.cluster.jobs import Job
 from tests.cluster.kube import get, name_of, uid_of, until
 from tests.cluster.measured import note
 from tests.cluster.release import Release
 from tests.cluster.test_deaths import seconds_until
+
+pytestmark = pytest.mark.slow
 
 
 @dataclass(slots=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import images, programs
+from tests.cluster import commands, images, programs
 from tests.cluster.audit import Call, late_writes
 from tests.cluster.commands import ClusterFailed, output
 from tests.cluster.kube import Json
-from tests.cluster.lifecycle import Cluster
+from tests.cluster.lifecycle import Cluster, until_gone
 from tests.cluster.release import merged
 
 pytestmark = pytest.mark.no_cluster
@@ -73,3 +73,14 @@ def test_a_write_by_who_no_longer_holds_the_lease_is_late() -> None:
 def test_only_kubernetes_own_libraries_are_replaced_by_their_release() -> None:
     gomod = "require (\n\tk8s.io/api v0.0.0\n\tk8s.io/cri-api v0.0.0 // indirect\n\tk8s.io/utils v0.0.0-2026-1a2b\n)\n"
     assert programs.unreleased(gomod) == ["k8s.io/api", "k8s.io/cri-api"]
+
+
+def test_a_long_command_that_takes_too_long_ends_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "SAY_EVERY_SECONDS", 0.05)
+    started = tmp_path / "started"
+    script = f"sleep 600 & echo $! >{started}; wait"
+    with pytest.raises(ClusterFailed, match="not done after"):
+        commands.patiently("a long one", ["sh", "-c", script], seconds=1, cwd=tmp_path)
+    until_gone(int(started.read_text()), 600)
