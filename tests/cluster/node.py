@@ -15,6 +15,7 @@ from tests.cluster.identities import certificate, make
 from tests.cluster.images import pause_archive
 
 MEMORY = "6g"
+SHARES = 16 * 1024  # as much as 16 processes
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -66,10 +67,18 @@ def start(node: Node) -> None:
     for hierarchy in CGROUPS.iterdir():  # a kubelet removes what it doesn't know, so that each has a root of its own
         if hierarchy.is_dir():
             succeeds(["mkdir", "-p", hierarchy / node.cgroup])
+    _share_processors(node)
     make(node.ground, node.name, f"/O=system:nodes/CN=system:node:{node.name}")
     _start_containerd(node)
     _start_kubelet(node)
     _start_proxy(node)
+
+
+def _share_processors(node: Node) -> None:
+    """On a busy machine all of a node's pods together would get as much as one process of somebody else's."""
+    shares = CGROUPS / "cpu" / node.cgroup / "cpu.shares"
+    if shares.exists():
+        shares.write_text(str(SHARES))
 
 
 def load(node: Node, archive: Path) -> None:
