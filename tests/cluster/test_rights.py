@@ -64,8 +64,10 @@ async def allowed(release: Release, account: str, asked: Sequence[str], namespac
     kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     attributes = [{"resourceAttributes": attributes_of(what, namespace or release.namespace)} for what in asked]
     reviews: Json = {"apiVersion": "v1", "kind": "List", "items": [kind | {"spec": who | each} for each in attributes]}
-    said = json.loads(await kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(reviews)))
-    return {what for what, review in zip(asked, said["items"], strict=True) if review["status"]["allowed"]}
+    # One line a review, in the order asked.
+    line = "jsonpath={.status.allowed}{'\\n'}"
+    said = (await kubectl("create", "-f", "-", "-o", line, stdin=json.dumps(reviews))).split()
+    return {what for what, answer in zip(asked, said, strict=True) if answer == "true"}
 
 
 def attributes_of(what: str, namespace: str) -> Json:
