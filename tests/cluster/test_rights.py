@@ -79,6 +79,7 @@ def attributes_of(what: str, namespace: str) -> Json:
     return {"namespace": namespace, "verb": verb, "group": group, "resource": resource} | names
 
 
+@pytest.mark.slow
 async def test_the_operator_may_do_what_it_must_and_nothing_else(release: Release, job: Job) -> None:
     await release.install({"worker": {"replicas": 0}})
     account = f"{release.base}-operator"
