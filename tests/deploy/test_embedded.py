@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from deploy.embedded import EmbeddedServer, ServerFailed, free_port
+from deploy.embedded import ALLOCATOR, EmbeddedServer, ServerFailed, free_port
 
 
 @pytest.fixture
@@ -122,8 +122,8 @@ def test_arguments_given_come_after_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "served"),
     [
-        ("", "glibc.malloc.tcache_count=65535"),
-        ("glibc.malloc.mxfast=0", "glibc.malloc.tcache_count=65535:glibc.malloc.mxfast=0"),
+        ("", ALLOCATOR),
+        ("glibc.malloc.mxfast=0", f"{ALLOCATOR}:glibc.malloc.mxfast=0"),
     ],
 )
 def test_the_allocator_s_settings_of_the_user_come_after_ours(
