@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from api.group_models import GroupEvent, GroupReply, Place
 from api.look import entry_ms, holder_of
-from api.models import GroupEvent, GroupReply, Place
 from rolloutfleet.answers import as_texts, run_ms
 from rolloutfleet.broker import Broker
 

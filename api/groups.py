@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
+from api.group_models import DeadLetterRow, DeadPage, GroupRow, GroupsPage, GroupState
 from api.look import holder_of
-from api.models import DeadLetterRow, DeadPage, GroupRow, GroupsPage, GroupState
 from api.text import shown
 from rolloutfleet.answers import as_dict, as_scores, run_ms, text_or_none, trainer_group
 from rolloutfleet.broker import Broker

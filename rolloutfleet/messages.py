@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from rolloutfleet.arrays import Bytes, Floats, Ints, pack_array, unpack_array
 from rolloutfleet.errors import InvalidGroup, ProtocolMismatch
 
 FORMAT = 1  # of a sample
@@ -143,9 +144,6 @@ def _why(error: Exception) -> str:
 
 
 type Span = tuple[int, int, int]  # weight version, first token, token after the last
-type Ints = npt.NDArray[np.int32]
-type Floats = npt.NDArray[np.float32]
-type Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,23 +289,6 @@ def _unpack_row(packed: Mapping[str, Any]) -> Row:
         np.frombuffer(packed["prompt"], dtype="<i4") if "prompt" in packed else None,
         {name: unpack_array(array) for name, array in packed.get("extra", {}).items()},
     )
-
-
-def pack_array(array: npt.NDArray[Any]) -> dict[str, Any]:
-    """A named extra array: dtype (numpy's little-endian name), shape, raw bytes. Errors: InvalidGroup for objects."""
-    if array.dtype.hasobject:
-        raise InvalidGroup(f"an extra array has dtype {array.dtype}: only plain numbers travel")
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return {"dtype": little.dtype.str, "shape": list(array.shape), "data": little.tobytes()}
-
-
-def unpack_array(packed: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """The inverse of pack_array, without copying."""
-    dtype: np.dtype[Any] = np.dtype(packed["dtype"])
-    if dtype.hasobject:
-        raise InvalidGroup(f"an extra array has dtype {dtype}: only plain numbers travel")
-    array: npt.NDArray[Any] = np.frombuffer(packed["data"], dtype=dtype)
-    return array.reshape(packed["shape"])
 
 
 @dataclass(frozen=True, slots=True)

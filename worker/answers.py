@@ -11,7 +11,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from rolloutfleet.messages import UNKNOWN_VERSION, Floats, Ints, Span
+from rolloutfleet.arrays import Floats, Ints
+from rolloutfleet.messages import UNKNOWN_VERSION, Span
 from rolloutfleet.metrics import EngineFault
 
 type Finish = Literal["stop", "length", "abort"]

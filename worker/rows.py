@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from rolloutfleet.messages import UNKNOWN_VERSION, Ints, Row, Span
+from rolloutfleet.arrays import Ints
+from rolloutfleet.messages import UNKNOWN_VERSION, Row, Span
 from worker.answers import Kept, Piece, join_spans
 
 

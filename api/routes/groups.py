@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from api.group import read_group
+from api.group_models import DeadPage, GroupReply, GroupsPage, GroupState
 from api.groups import MOST, WrongPosition, read_groups, read_letters
-from api.models import DeadPage, GroupReply, GroupsPage, GroupState
 from api.refusals import NotFound, WrongRequest, responses
 from api.service import RunName, ServiceOf
 

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
 
-from api.models import DeadLetterRow, DeadPage, History, StatusReply
+from api.group_models import DeadLetterRow, DeadPage
+from api.models import History, StatusReply
 from api.page import page_router
 from tests.api import page_data
 

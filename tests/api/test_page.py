@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from api.models import DeadLetterRow, Rate, Rates, RedisView, Slots, Stuck
+from api.group_models import DeadLetterRow
+from api.models import Rate, Rates, RedisView, Slots, Stuck
 from tests.api.page_browser import Opens, Scheme, Tab, listening
 from tests.api.page_data import gate, now_ms, run_status, worker
 from tests.api.page_service import FakeService

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rolloutfleet.arrays import pack_array, unpack_array
 from rolloutfleet.errors import InvalidGroup, ProtocolMismatch
-from rolloutfleet.messages import PromptGroup, Row, Sample, pack_array, unpack_array
+from rolloutfleet.messages import PromptGroup, Row, Sample
 from rolloutfleet.reading import read_rewards
 
 KNOWN = set(PromptGroup.model_fields)
