@@ -155,7 +155,7 @@ class Session:
     async def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens around it. Errors: SampleFailed where there is no tokenizer."""
         tokenizer = self._sampler.tokenizer
-        if tokenizer.is_local:
+        if tokenizer.is_loaded:
             return await tokenizer.encode(text, special=False)
         ids = await self._sampler.engine.encode(text)
         if ids is None:

@@ -85,7 +85,8 @@ class WorkerSettings(BaseSettings):
         int | None, Field(ge=1, description="Number of token ids; default: what the engine says.")
     ] = None
     tokenizer: Annotated[
-        str, Field(description="Path or name of the tokenizer for chat messages; default: the engine's.")
+        str,
+        Field(description="Path or name of the tokenizer, for chat messages and fingerprints; default: the engine's."),
     ] = ""
     request_timeout_seconds: Annotated[Seconds, Field(description="Longest that one request may take.")] = 1800
     engine_probe_seconds: Annotated[Seconds, Field(description="How often the engine is asked if it is ready.")] = 5

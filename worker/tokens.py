@@ -71,38 +71,45 @@ class Tokenizer:
             raise InvalidGroup(f"messages: the chat template of {self.path} refuses them: {error}") from error
 
     @property
-    def is_local(self) -> bool:
-        """Whether there is a tokenizer that can be loaded without asking anybody."""
-        return os.path.isdir(self.path)
-
-    @property
-    def is_at_hand(self) -> bool:
-        return self.is_local or self._loaded is not None
+    def is_loaded(self) -> bool:
+        return self._loaded is not None
 
     async def encode(self, text: str, special: bool = True) -> list[int]:
         """The ids that the engine would make of a text; those of the text alone without `special` ones around it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, text, special)
 
     async def fingerprint(self) -> str:
-        """16 hex digits of vocabulary, its size, template and end ids. Errors: ImportError, OSError, ValueError."""
+        """16 hex digits of vocabulary, its size, template and end ids. Errors: OSError where there is none."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._fingerprint)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _load(self) -> Any:
+        if not self.path:
+            raise OSError("the engine names none")
         if self._loaded is None:
-            os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch: none is needed
-            # Takes seconds, so only where chat messages or fingerprints come. By name: a type checker that follows
-            # the import reads the whole library for half of its time.
-            transformers: Any = importlib.import_module("transformers")
-            self._loaded = transformers.AutoTokenizer.from_pretrained(self.path)
+            try:
+                self._loaded = self._read()
+            except Exception as error:  # what is malformed raises whatever its library raises
+                raise OSError(str(error)) from error
         return self._loaded
+
+    def _read(self) -> Any:
+        """A folder; or a name, from the cache that the engine has just filled, else from the hub."""
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch: none is needed
+        # Takes seconds. By name: a type checker that follows the import reads the whole library for half of its time.
+        transformers: Any = importlib.import_module("transformers")
+        load = transformers.AutoTokenizer.from_pretrained
+        try:
+            return load(self.path, local_files_only=True)
+        except (OSError, ValueError):
+            return load(self.path)
 
     def _render(self, messages: list[Json], tools: Sequence[Json] | None) -> list[int]:
         try:
             tokenizer = self._load()
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise InvalidGroup(
                 f"messages need a tokenizer, and {self.path!r} is none: set tokenizer ({error})"
             ) from error
@@ -152,7 +159,7 @@ class Prompts:
             return await self.tokenizer.render(group.messages, group.tools)
         text, context = group.prompt or "", self.limits.context_length
         # A token has at least one byte. Without a tokenizer the engine has the last word, and may refuse.
-        if text and context is not None and len(text.encode()) + budget > context and self.tokenizer.is_local:
+        if text and context is not None and len(text.encode()) + budget > context and self.tokenizer.is_loaded:
             return await self.tokenizer.encode(text)
         return group.input_ids or ()
 

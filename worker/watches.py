@@ -20,6 +20,7 @@ log = logging.getLogger("worker.watches")
 
 CONFIG_SECONDS = 5.0
 COUNT_SECONDS = 1.0
+TOKENIZER_SECONDS = 30.0  # a hub that can't be reached is asked again for longer
 LEAST_PROBE_SECONDS = 1.0  # between two probes, however many requests fail
 
 
@@ -99,13 +100,14 @@ class Watches:
         self._parts.fitness.set("fingerprint", "" if theirs in ("", ours) else problem)
 
     async def _find_fingerprint(self, *, is_asked_for: bool) -> None:
-        """Unasked, only a tokenizer that is at hand is read, and only once: ids and text need none."""
+        """Unasked, a tokenizer is looked for once, and not for long: ids and text need none, and a hub may be away."""
         tokenizer = self._parts.prompts.tokenizer
-        if self._fingerprint or not (is_asked_for or (tokenizer.is_at_hand and not self._no_fingerprint)):
+        if self._fingerprint or not (is_asked_for or tokenizer.is_loaded or not self._no_fingerprint):
             return
         try:
-            self._fingerprint = self._parts.proof["fingerprint"] = await tokenizer.fingerprint()
-        except (ImportError, OSError, ValueError) as error:
+            async with asyncio.timeout(TOKENIZER_SECONDS):
+                self._fingerprint = self._parts.proof["fingerprint"] = await tokenizer.fingerprint()
+        except OSError as error:  # TimeoutError is one
             self._no_fingerprint = f"no tokenizer at {tokenizer.path!r}: set tokenizer ({error})"
             log.info("groups carry no fingerprint: %s", self._no_fingerprint)
 

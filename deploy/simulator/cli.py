@@ -24,7 +24,7 @@ _TEXTS = {
     "port": "port to listen on; 0: a free one",
     "api_key": "clients must send `Authorization: Bearer KEY`",
     "model_path": "name of the model that it reports",
-    "tokenizer_path": "path of the tokenizer that it reports; default: the model's",
+    "tokenizer_path": "path of the tokenizer that it reports; default: it has none",
     "weight_version": "version of the weights at start",
     "any_weights": "take weight updates from paths that don't exist",
     "context_length": "most tokens of prompt and answer together",

@@ -89,7 +89,7 @@ class ControlRoutes:
             {
                 "model_path": self._service.model_path,
                 "served_model_name": settings.model_path,
-                "tokenizer_path": settings.tokenizer_path or settings.model_path,
+                "tokenizer_path": settings.tokenizer_path,
                 "is_generation": True,
                 "preferred_sampling_params": None,
                 "weight_version": self._service.weight_version,
@@ -109,7 +109,7 @@ class ControlRoutes:
         return web.json_response(
             {
                 "model_path": settings.model_path,
-                "tokenizer_path": settings.tokenizer_path or settings.model_path,
+                "tokenizer_path": settings.tokenizer_path,
                 "host": settings.host,
                 "port": http.url.port,
                 "context_length": settings.context_length,

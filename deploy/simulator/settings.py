@@ -20,7 +20,7 @@ class SimulatorSettings:
     port: int = 0
     api_key: str | None = None
     model_path: str = "simulated"
-    tokenizer_path: str | None = None
+    tokenizer_path: str = ""
     weight_version: str = "default"
     any_weights: bool = False
     context_length: int = 32_768

@@ -1,6 +1,8 @@
 """Prompts: chat messages through the model's template, checks of ids and budgets."""
 
 import json
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 from rolloutfleet.errors import InvalidGroup
 from rolloutfleet.messages import PromptGroup
 from tests.fakes.engine import FakeEngine
+from tests.fakes.hub import hub
 from tests.worker.fleet import Fleet, until
+from tests.worker.test_worker_process import environment, process
 from worker.model import read_end_ids
 from worker.tokens import Limits, Prompts, Sampling, Tokenizer, check_ids, fit
 
@@ -70,7 +74,9 @@ async def test_text_goes_to_the_engine_as_it_is() -> None:
 
 
 async def test_text_that_could_be_too_long_is_counted_where_there_is_a_tokenizer(tokenizer_path: str) -> None:
-    prompt = await prompts(tokenizer_path, context=12).make(PromptGroup.make({"prompt": "two and two"}))
+    made = prompts(tokenizer_path, context=12)
+    await made.tokenizer.fingerprint()  # as a worker does that starts
+    prompt = await made.make(PromptGroup.make({"prompt": "two and two"}))
     assert (prompt.ids, prompt.budget) == ((3, 4, 3), 9)
 
 
@@ -126,10 +132,51 @@ async def test_a_tokenizer_that_can_t_be_read_keeps_no_worker_from_prompts_that_
     fleet: Fleet, engine: FakeEngine, tmp_path: Path
 ) -> None:
     engine.tokenizer_path = str(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": 1}')
     await fleet.configure(n=1)
     await fleet.submit("g")
     async with fleet.worker():
         (entry,) = await fleet.completed(1)
+    assert entry.fields["fingerprint"] == b""
+
+
+async def test_a_tokenizer_with_a_hubs_name_is_downloaded_once_and_then_read_from_the_cache(
+    fleet: Fleet, engine: FakeEngine, tokenizer_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    engine.tokenizer_path = "owner/name"
+    await fleet.configure(n=1)
+    found: list[str] = []
+    async with hub(Path(tokenizer_path)) as address:
+        env = environment(fleet) | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path_factory.mktemp("home"))}
+        found += await fingerprint_of_one(fleet, env, "downloaded")
+    found += await fingerprint_of_one(fleet, env, "cached")
+    assert found == [await Tokenizer(tokenizer_path).fingerprint()] * 2
+
+
+async def fingerprint_of_one(fleet: Fleet, env: Mapping[str, str], group_id: str) -> list[str]:
+    """Of the entry that a worker process with this environment makes of a group of plain text."""
+    await fleet.submit(group_id, input_ids=None, prompt="two and two")
+    async with process(env):
+        entries = await fleet.completed(1)
+    return [entry.fields["fingerprint"].decode() for entry in entries]
+
+
+async def test_a_hub_that_does_not_answer_keeps_no_worker_from_prompts_that_need_no_tokenizer(
+    fleet: Fleet, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def read(_: Tokenizer) -> None:
+        answered.wait()
+
+    monkeypatch.setattr("worker.watches.TOKENIZER_SECONDS", 0.1)
+    monkeypatch.setattr(Tokenizer, "_read", read)
+    engine.tokenizer_path = "owner/name"
+    await fleet.configure(n=1)
+    await fleet.submit("g")
+    async with fleet.worker():
+        (entry,) = await fleet.completed(1)
+        answered.set()
     assert entry.fields["fingerprint"] == b""
 
 
