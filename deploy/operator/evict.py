@@ -50,9 +50,16 @@ def verdict(worker: str, pod: Pod | None) -> Gone | None:
 
 
 def _may_be(worker: str, container: Container) -> bool:
-    """Whether the container that runs may be this process: it began before it, in whole seconds of the same clock."""
+    """Whether the container may be this process, by whole seconds of the same clock.
+
+    A process is in Redis before its kubelet has said that it runs: one that is younger than all that is said may live.
+    """
     began = started_ms(worker)
-    return container.started_at is not None and (began is None or container.started_at * 1000 <= began)
+    if container.started_at is not None:
+        return began is None or container.started_at * 1000 <= began
+    if container.ended is None:
+        return True
+    return began is not None and container.ended.at is not None and container.ended.at * 1000 < began
 
 
 def _counts(pod: Pod, container: Container | None) -> bool:
@@ -91,5 +98,5 @@ class Evictor:
             return pod, None
         self._check()
         freed = await self._broker.evict(worker, counts=gone.counts, reason=f"the worker is gone: {gone.reason}")
-        log.warning("evicted %s of pod %s: %s; %d groups are free", worker, pod_name, gone.reason, freed)
+        log.info("evicted %s of pod %s: %s; %d groups are free", worker, pod_name, gone.reason, freed)
         return pod, Evicted(worker, pod_name, gone, freed)

@@ -157,8 +157,9 @@ class Loop:
                 continue
             self._lines.metrics.evicted.labels(str(evicted.gone.counts).lower()).inc()
             self._lines.metrics.freed.inc(evicted.freed)
-            message = f"pod {pod_name}: {evicted.gone.reason}; {evicted.freed} groups are free for others"
-            await self._say_of(pod_name, "WorkerEvicted", message)
+            if evicted.freed:  # otherwise it had said goodbye, or was idle
+                message = f"pod {pod_name}: {evicted.gone.reason}; {evicted.freed} groups are free for others"
+                await self._say_of(pod_name, "WorkerEvicted", message)
 
     async def _read_deployments(self, *, now: bool = False) -> None:
         """Of the watch; or asked for `now`, and after each change, which the watch may tell later than we look."""

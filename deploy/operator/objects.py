@@ -28,10 +28,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended."""
+    """How a container ended. `at`: seconds, whole, of the node's clock; None: it isn't said."""
 
     code: int
     reason: str  # Error, OOMKilled, Completed, ...
+    at: int | None = None
 
     @property
     def is_fault(self) -> bool:
@@ -242,8 +243,12 @@ def _container(told: Json) -> Container:
         restarts=_number(told, "restartCount"),
         waiting=_text(waiting, "reason"),
         message=_text(waiting, "message"),
-        ended=Exit(_number(ended, "exitCode"), _text(ended, "reason")) if ended else None,
+        ended=_exit(ended) if ended else None,
     )
+
+
+def _exit(told: Json) -> Exit:
+    return Exit(_number(told, "exitCode"), _text(told, "reason"), seconds_of(_text(told, "finishedAt")))
 
 
 def _conditions(status: Json) -> dict[str, Condition]:

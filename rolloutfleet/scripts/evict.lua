@@ -11,10 +11,11 @@ if not cfg.n then
   return 0
 end
 local now, freed = run_clock(cfg.lease_ms), 0
+local slots = tonumber(redis.call('HGET', capacity, worker) or 0)
 
 redis.call('ZADD', barred, server_ms(), worker)
 redis.call('ZREMRANGEBYSCORE', barred, '-inf', server_ms() - 86400000)
-redis.call('HINCRBY', state, 'slots', -(redis.call('HGET', capacity, worker) or 0))
+redis.call('HINCRBY', state, 'slots', -slots)
 redis.call('HDEL', capacity, worker, worker .. ':facts')
 redis.call('ZREM', workers, worker)
 redis.call('ZREM', draining, worker)
@@ -30,6 +31,8 @@ for _, token in ipairs(redis.call('HKEYS', grants)) do
     freed = freed + 1
   end
 end
-count('evicted')
+if slots > 0 or freed > 0 then -- otherwise it had said goodbye
+  count('evicted')
+end
 wake_one()
 return freed

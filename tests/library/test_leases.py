@@ -401,6 +401,13 @@ async def test_earlier_processes_of_a_pod_are_evicted_and_no_others(fleet: Fleet
     assert await fleet.stat("evicted") == 3
 
 
+async def test_a_worker_that_said_goodbye_is_not_counted_as_evicted(fleet: Fleet):
+    await fleet.beat(slots=2)
+    await fleet.beat(slots=0)
+    await fleet.broker.evict(WORKER, counts=False)
+    assert await fleet.stat("evicted") == 0
+
+
 async def test_the_memory_of_the_barred_lasts_a_day(fleet: Fleet):
     await fleet.broker.evict("pod/1", counts=True)
     await fleet.do("ZINCRBY", fleet.key("barred"), -86_400_001, "pod/1")

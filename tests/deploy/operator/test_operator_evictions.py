@@ -31,8 +31,13 @@ def pod(container: Container | None = RUNS, **fields: object) -> Pod:
         pod(conditions={"Ready": Condition(False, "NodeNotReady")}),
         pod(conditions={"DisruptionTarget": Condition(True, "EvictionByEvictionAPI")}),
         pod(Container("worker", started_at=1_764_400_001)),
+        pod(Container("worker", waiting="PodInitializing"), phase="Pending"),
+        pod(Container("worker", waiting="CrashLoopBackOff", ended=Exit(1, "Error", at=1_764_400_004))),
     ],
-    ids=["runs", "says nothing of its container", "is ending", "its node is away", "is to be evicted", "began earlier"],
+    ids=[
+        *("runs", "says nothing of its container", "is ending", "its node is away", "is to be evicted"),
+        *("began earlier", "is not yet said to run", "is not yet said to run again"),
+    ],
 )
 def test_a_worker_whose_container_may_run_is_not_gone(alive: Pod) -> None:
     assert verdict(WORKER, alive) is None
@@ -53,6 +58,7 @@ def test_a_worker_whose_container_may_run_is_not_gone(alive: Pod) -> None:
         (pod(Container("worker", ended=Exit(0, "Completed")), phase="Succeeded"), False),
         (pod(Container("worker", started_at=1_764_400_006, ended=Exit(137, "Error"))), True),
         (pod(Container("worker", waiting="CrashLoopBackOff", ended=Exit(2, "Error"))), True),
+        (pod(Container("worker", ended=Exit(2, "Error", at=1_764_400_006))), True),
     ],
 )
 def test_what_the_cluster_took_is_no_failed_attempt(gone: Pod | None, counts: bool) -> None:
