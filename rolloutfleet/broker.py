@@ -35,7 +35,7 @@ type Turn = Literal["go", "wait", "newer", "gone", "ok", "held", "no_run"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to a claim: what was granted, and a reason (window.Reason, or draining, gone, no_run, again).
+    """The answer to a claim: what was granted, and a reason (window.Reason, or what claim.lua says).
 
     `due_seconds`: this worker is the one that should claim again then, since a group's delay is over; None: any.
     """
@@ -156,12 +156,12 @@ class Broker:
 
     # Workers
 
-    async def claim(self, worker: str, base: str, k: int) -> Claim:
-        """Leases up to k groups (see claim.lua). `base` is new for each claim, the same when a claim is repeated."""
-        reason, *grants = await self.calls.step("claim", worker, base, k)
+    async def claim(self, worker: str, base: str, k: int, served: int | None = None) -> Claim:
+        """Leases up to k groups (see claim.lua). `base` is new for each claim, the same when a claim is repeated;
+        `served` is the weight version of the worker's engine, None: somebody else updates it."""
+        reason, *grants = await self.calls.step("claim", worker, base, k, "" if served is None else served)
         due_ms = grants.pop() if grants and isinstance(grants[-1], int) else None
-        due_seconds = None if due_ms is None else due_ms / 1000
-        return Claim(reason.decode(), tuple(_grant(flat) for flat in grants), due_seconds)
+        return Claim(reason.decode(), tuple(map(_grant, grants)), None if due_ms is None else due_ms / 1000)
 
     async def heartbeat(self, beat: Beat) -> tuple[str, list[str]]:
         """Extends what the worker holds: (ok | draining | gone | no_run, tokens that are lost)."""

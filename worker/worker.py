@@ -167,7 +167,10 @@ class Worker:
         claim = await self._claim(places)
         await self._begin(claim.grants, tasks)
         self._settled = self._serial
-        if len(claim.grants) < places and claim.reason != "again":
+        if claim.reason == "old_weights":
+            self._parts.sampler.engine.gate.suspect.set()  # the policy is looked at now
+            await within(self._changed, 1.0)
+        elif len(claim.grants) < places and claim.reason != "again":
             await self._wait_for_hint(claim.due_seconds)
 
     async def _wait_busily(self) -> None:
@@ -180,12 +183,17 @@ class Worker:
         if taken and (self.stop.asked.is_set() or not self._fitness.is_fit or self.places() <= 0):
             await self._claim(0)  # passes the hint on
 
+    @property
+    def _served(self) -> int | None:
+        """The weight version of the engine; None: somebody else updates it."""
+        return None if self._settings.weights_mode == "external" else version_number(self._now.weight_version)
+
     async def _claim(self, places: int) -> Claim:
         base = f"{self.name}/{self._serial}"
         self._serial += 1
         while True:
             try:
-                claim = await self._parts.broker.claim(self.name, base, places)
+                claim = await self._parts.broker.claim(self.name, base, places, self._served)
                 break
             except BrokerUnavailable as error:
                 log.warning("claims wait: %s", error)

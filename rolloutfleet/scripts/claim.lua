@@ -3,7 +3,8 @@
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
--- ARGV worker, base (token of this claim; the grants are base/0 .. base/k-1), k (0: only say why)
+-- ARGV worker, base (token of this claim; the grants are base/0 .. base/k-1), k (0: only say why), weight version that
+--      its engine serves (-1: unknown; empty: somebody else updates it)
 --
 -- {reason, grant, ...} with grant = {token, id, born, n, attempt, text, indices of the stored samples, indices of
 -- samples of which there are only the first tokens, engines that died under it}
@@ -13,7 +14,9 @@
 -- "no_run" no config; "gone" the worker is barred; "draining" it was told to drain; "paused", "no_capacity",
 -- "completed_full", "pace", "active_full", "no_prompts" the gate (parts/window.lua); "busy" k is 0;
 -- "again"     too many entries could not be claimed: ask again at once
-local worker, base, k = ARGV[1], ARGV[2], tonumber(ARGV[3])
+-- "old_weights" newer ones are published, and with them the pace is open, which it is not with the caller's: the hint is
+--             passed on, so load them first, and wait for no hint meanwhile
+local worker, base, k, served = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not cfg.n then
   return {'no_run'}
 elseif redis.call('ZSCORE', barred, worker) then
@@ -42,6 +45,12 @@ local function grant(token, found)
   return answer(token, id, group)
 end
 
+-- An update makes room for groups of the new weights: what is begun with the old ones is older by the difference.
+local function versions_behind()
+  local published = redis.call('HMGET', policy, 'version', 'mode')
+  return served and published[1] and published[2] ~= 'external' and math.max(0, published[1] - served) or 0
+end
+
 local reply = {'open'}
 for i = 0, k - 1 do
   local id = redis.call('HGET', grants, base .. '/' .. i)
@@ -57,9 +66,9 @@ elseif redis.call('ZSCORE', draining, worker) then
 end
 
 reap(8, now)
-local reason, found
+local behind, reason, found = versions_behind(), nil, nil
 repeat
-  reason, found = closed(), nil
+  reason, found = closed(behind), nil
   if not reason then
     found, reason = first(now, 64)
   end
@@ -73,14 +82,15 @@ repeat
 until reason
 
 local open = reason == 'busy' or reason == 'again'
-if open then
+local is_old = reason == 'pace' and not closed()
+if open or is_old then
   wake_one()
 end
 if #reply > 1 then
   count('claimed', #reply - 1)
   note_most('most_active', active())
 elseif reason ~= 'open' then
-  reply[1] = reason
+  reply[1] = is_old and 'old_weights' or reason
 end
 if reason == 'no_prompts' and k > 0 then
   reply[#reply + 1] = due_in(worker, now)

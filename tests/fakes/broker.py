@@ -82,8 +82,8 @@ class Fleet:
 
     # Workers
 
-    async def claim(self, k: int = 1, worker: str = WORKER) -> Claim:
-        return await self.broker.claim(worker, f"{worker}/{next(self.bases)}", k)
+    async def claim(self, k: int = 1, worker: str = WORKER, served: int | None = None) -> Claim:
+        return await self.broker.claim(worker, f"{worker}/{next(self.bases)}", k, served)
 
     async def hold(self, k: int = 1, worker: str = WORKER) -> tuple[Grant, ...]:
         """Claims k groups, and it is a fault if fewer are granted."""

@@ -89,6 +89,40 @@ async def test_groups_that_no_update_answers_for_do_not_close_the_gate_for_good(
     assert await room(fleet) == 2 * EACH
 
 
+@pytest.mark.parametrize("served", [1, -1])
+async def test_what_an_update_opens_is_claimed_with_its_weights_only(fleet: Fleet, served: int):
+    await paced(fleet)
+    await fleet.publish()
+    await train(fleet)
+    assert await fleet.publish() == 2
+    await fleet.sleep()
+    claim = await fleet.claim(64, served=served)
+    assert (claim.reason, claim.grants, await fleet.is_woken()) == ("old_weights", (), True)
+    assert len((await fleet.claim(64, served=2)).grants) == EACH
+
+
+async def test_older_weights_claim_what_is_fresh_enough_for_them(fleet: Fleet):
+    await paced(fleet, 1)
+    await fleet.publish()
+    assert len((await fleet.claim(64, served=0)).grants) == EACH
+    assert len((await fleet.claim(64, served=1)).grants) == EACH
+    assert (await fleet.claim(served=0)).reason == "pace"
+
+
+async def test_weights_of_another_run_open_no_pace(fleet: Fleet):
+    await paced(fleet)
+    await fleet.publish()
+    assert len((await fleet.claim(64, served=500)).grants) == EACH
+
+
+@pytest.mark.parametrize("mode", ["retract", "external"])
+async def test_who_is_updated_by_somebody_else_claims_by_what_is_published(fleet: Fleet, mode: str):
+    await paced(fleet)
+    await train(fleet)
+    await fleet.publish(mode=mode)
+    assert len((await fleet.claim(64, served=0 if mode == "external" else None)).grants) == EACH
+
+
 async def test_a_trainer_that_begins_answers_for_no_group_of_before(fleet: Fleet):
     await paced(fleet)
     await train(fleet)  # and it dies before it publishes

@@ -93,6 +93,19 @@ async def test_a_worker_that_serves_goes_to_the_next_version(fleet: Fleet, engin
     assert engine.calls[3:] == ["pause abort", "load 2", "continue"]
 
 
+async def test_groups_that_new_weights_make_room_for_are_not_begun_with_the_old_ones(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.weights.POLICY_SECONDS", 3600)  # whoever wants to know more must ask
+    await fleet.configure(n=1, max_staleness=0, groups_per_update=1)
+    await publish(fleet, "/w/1")
+    await fleet.submit("g", "h")
+    async with fleet.worker():
+        assert await versions(fleet) == ["[1, 1]"]
+        await publish(fleet, "/w/2")
+        assert await versions(fleet) == ["[2, 2]"]
+
+
 async def test_no_request_is_sent_while_weights_are_loaded(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure(n=1)
     loaded = asyncio.Event()

@@ -18,14 +18,15 @@ local function books()
 end
 
 -- Groups that may be claimed beside those that are active, wait or are taken; without a bound on staleness, any number.
-local function pace_left()
+-- `behind`: versions that the claimer's engine is behind: what it begins is so much older when its turn comes.
+local function pace_left(behind)
   local most, each = tonumber(cfg.max_staleness), tonumber(cfg.groups_per_update or 0)
   if not most or each == 0 then
     return math.huge
   end
   local updates, trained = books()
   local under_way = redis.call('ZCARD', leases) + math.max(redis.call('XLEN', completed), taken())
-  return (most + updates + 1) * each - (trained + under_way)
+  return (most + updates - (behind or 0) + 1) * each - (trained + under_way)
 end
 
 -- A trainer that begins answers for no group that was trained on before: one that died between ack and publish would

@@ -24,8 +24,8 @@ local function active()
   return math.ceil(tonumber(redis.call('GET', outstanding) or 0) / cfg.n)
 end
 
--- Why no group may be claimed now, whichever it is; nil: the window is open.
-local function closed()
+-- Why no group may be claimed now, whichever it is; nil: the window is open. `behind`: see pace_left.
+local function closed(behind)
   local places = window()
   if cfg.paused == '1' then
     return 'paused'
@@ -33,7 +33,7 @@ local function closed()
     return 'no_capacity'
   elseif waiting() >= places then
     return 'completed_full'
-  elseif pace_left() <= 0 then
+  elseif pace_left(behind) <= 0 then
     return 'pace'
   elseif active() >= places then
     return 'active_full'
