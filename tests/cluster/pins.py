@@ -6,11 +6,13 @@ from tests.helm_tools import cache
 
 KUBERNETES = "1.37.2"
 COREDNS = "1.15.0"
+LEADER_WORKER_SET = "0.9.0"
 GO = (1, 26)  # the least that builds this Kubernetes
 SUITE = "trixie"  # Debian 13: the images' system, with Python 3.13 and Valkey 8.1
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 DNS = f"coredns-{COREDNS}"
+SETS = f"lws-{LEADER_WORKER_SET}"
 
 # program that must be on PATH, or file that must exist -> the Debian package that brings it
 DEBIAN = {
@@ -41,4 +43,4 @@ def images_place() -> Path:
 
 def missing_programs() -> list[str]:
     """What is still to be built."""
-    return [name for name in (*PROGRAMS, DNS) if not (place() / "bin" / name).exists()]
+    return [name for name in (*PROGRAMS, DNS, SETS) if not (place() / "bin" / name).exists()]

@@ -1,4 +1,4 @@
-"""Kubernetes and CoreDNS, built from their Go modules into the cache: minutes once, nothing afterwards.
+"""Kubernetes, CoreDNS and LeaderWorkerSet's controller, built from their Go modules into the cache, once.
 
 Invariants: a program appears under its name only when it is whole, and Go keeps what it compiled: a build that was
 cut off goes on where it stopped. Two callers at once build once.
@@ -14,8 +14,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.commands import output, patiently, say
-from tests.cluster.pins import COREDNS, DNS, GO, KUBERNETES, PROGRAMS, missing_programs, place
+from tests.cluster.pins import (
+    COREDNS,
+    DNS,
+    GO,
+    KUBERNETES,
+    LEADER_WORKER_SET,
+    PROGRAMS,
+    SETS,
+    missing_programs,
+    place,
+)
 
+SETS_MODULE = "sigs.k8s.io/lws"
 BUILD_SECONDS = 5400
 DOWNLOAD_SECONDS = 1800
 MINOR, PATCH = KUBERNETES.split(".")[1:]
@@ -33,10 +44,9 @@ def build() -> None:
         missing = missing_programs()
         if not missing:
             return
-        say(f"building {', '.join(missing)} into {place()} (about 11 minutes on two idle cores, once)")
+        say(f"building {', '.join(missing)} into {place()} (about 12 minutes on two idle cores, once)")
         for number, name in enumerate(missing, 1):
-            module = _dns_module() if name == DNS else _kubernetes_module()
-            package = "." if name == DNS else f"k8s.io/kubernetes/cmd/{name}"
+            module, package = _source(name)
             _compile(f"{name} ({number} of {len(missing)})", module, name, package)
 
 
@@ -48,9 +58,18 @@ def alone(lock: Path) -> Generator[None]:
         yield
 
 
+def _source(name: str) -> tuple[Path, str]:
+    """The module that a program is built in, and its package."""
+    if name == DNS:
+        return _dns_module(), "."
+    if name == SETS:
+        return sets_module(), f"{SETS_MODULE}/cmd"
+    return _kubernetes_module(), f"k8s.io/kubernetes/cmd/{name}"
+
+
 def _compile(what: str, module: Path, name: str, package: str) -> None:
     target = place() / "bin" / name
-    flags = "-s -w" if name == DNS else KUBERNETES_FLAGS
+    flags = KUBERNETES_FLAGS if name in PROGRAMS else "-s -w"
     part = target.with_suffix(".part")
     command = ["go", "build", "-v", "-trimpath", "-pgo=off", "-ldflags", flags, "-o", part, package]
     patiently(what, command, seconds=BUILD_SECONDS, cwd=module, env=_environment(), lines="packages compiled")
@@ -71,6 +90,14 @@ def _dns_module() -> Path:
     if not (module / "go.sum").exists():
         _write(module, [f"github.com/coredns/coredns v{COREDNS}"])
         shutil.copyfile(Path(__file__).with_name("dns.go"), module / "main.go")
+        _tidy(module)
+    return module
+
+
+def sets_module() -> Path:
+    module = place() / SETS
+    if not (module / "go.sum").exists():
+        _write(module, [f"{SETS_MODULE} v{LEADER_WORKER_SET}"], tools=[f"{SETS_MODULE}/cmd"])
         _tidy(module)
     return module
 
