@@ -47,8 +47,11 @@ end
 
 -- An update makes room for groups of the new weights: what is begun with the old ones is older by the difference.
 local function versions_behind()
+  if not served or not cfg.max_staleness then
+    return 0
+  end
   local published = redis.call('HMGET', policy, 'version', 'mode')
-  return served and published[1] and published[2] ~= 'external' and math.max(0, published[1] - served) or 0
+  return published[1] and published[2] ~= 'external' and math.max(0, published[1] - served) or 0
 end
 
 local reply = {'open'}
