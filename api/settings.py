@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from redis.asyncio.connection import parse_url
 
 from rolloutfleet.demand import Bounds
+from rolloutfleet.settings import RedisUrl
 
 PREFIX = "ROLLOUTFLEET_API_"
 
@@ -24,10 +24,7 @@ class ApiSettings(BaseSettings):
         cli_hide_none_type=True,
     )
 
-    redis_url: Annotated[
-        str,
-        Field(validation_alias=AliasChoices("redis_url", "REDIS_URL"), description="Redis or Valkey, redis://..."),
-    ]
+    redis_url: RedisUrl
     host: Annotated[str, Field(description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Field(ge=0, le=65_535, description="Port to listen on; 0: a free one.")] = 8000
     token: Annotated[SecretStr, Field(description="Bearer token of the actions; empty: the service is read-only.")] = (
@@ -45,12 +42,6 @@ class ApiSettings(BaseSettings):
         float, Field(gt=0, description="Longest that a page of groups, or an action, waits for Redis.")
     ] = 5
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="What is logged.")] = "INFO"
-
-    @field_validator("redis_url")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        parse_url(url)  # its error says which schemes there are
-        return url
 
     @field_validator("token")
     @classmethod

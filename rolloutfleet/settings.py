@@ -7,12 +7,26 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from redis.asyncio.connection import parse_url
 
 from rolloutfleet.keys import RUN_NAME
 from rolloutfleet.sampling import Bent
 from rolloutfleet.window import Refill, overcommit_of
+
+
+def _is_an_address(url: str) -> str:
+    parse_url(url)  # its error says which schemes there are
+    return url
+
+
+# Where the broker is: one variable for all processes, whatever the prefix of their own.
+RedisUrl = Annotated[
+    str,
+    AfterValidator(_is_an_address),
+    Field(validation_alias=AliasChoices("redis_url", "REDIS_URL"), description="Redis or Valkey, redis://..."),
+]
 
 
 class BrokerSettings(BaseSettings):
@@ -20,9 +34,7 @@ class BrokerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(populate_by_name=True, extra="ignore")
 
-    redis_url: Annotated[
-        str, Field(validation_alias="REDIS_URL", description="Redis or Valkey, redis:// or rediss://.")
-    ]
+    redis_url: RedisUrl
     run: Annotated[
         str,
         Field(validation_alias="ROLLOUTFLEET_RUN", pattern=f"^{RUN_NAME.pattern}$", description="Name of the run."),

@@ -7,12 +7,12 @@ config or the engine is checked at start in `start.py`.
 import socket
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from redis.asyncio.connection import parse_url
 
 from rolloutfleet.keys import RUN_NAME
 from rolloutfleet.pods import FLEET_NAME
+from rolloutfleet.settings import RedisUrl
 
 type Seconds = Annotated[float, Field(gt=0)]
 
@@ -37,10 +37,7 @@ class WorkerSettings(BaseSettings):
         cli_hide_none_type=True,
     )
 
-    redis_url: Annotated[
-        str,
-        Field(validation_alias=AliasChoices("redis_url", "REDIS_URL"), description="Redis or Valkey, redis://..."),
-    ]
+    redis_url: RedisUrl
     run: Annotated[str, Field(pattern=f"^{RUN_NAME.pattern}$", description="Name of the run.")]
     pod: Annotated[
         str,
@@ -145,12 +142,6 @@ class WorkerSettings(BaseSettings):
     probe_host: Annotated[str, Field(description="Address of /healthz, /readyz and /metrics.")] = "0.0.0.0"
     probe_port: Annotated[int, Field(ge=0, le=65_535, description="Port of the probes; 0: a free one.")] = 0
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="What is logged.")] = "INFO"
-
-    @field_validator("redis_url")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        parse_url(url)  # its error says which schemes there are
-        return url
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -7,13 +7,13 @@ import socket
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-from redis.asyncio.connection import parse_url
 
 from deploy.operator.objects import Kind
 from rolloutfleet.keys import RUN_NAME
 from rolloutfleet.pods import FLEET_NAME
+from rolloutfleet.settings import RedisUrl
 
 PREFIX = "ROLLOUTFLEET_"
 OBJECT_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -44,10 +44,7 @@ class OperatorSettings(BaseSettings):
         cli_hide_none_type=True,
     )
 
-    redis_url: Annotated[
-        str,
-        Field(validation_alias=AliasChoices("redis_url", "REDIS_URL"), description="Redis or Valkey, redis://..."),
-    ]
+    redis_url: RedisUrl
     run: Annotated[str, Field(pattern=f"^{RUN_NAME.pattern}$", description="Name of the run that the fleet serves.")]
     fleet: Annotated[
         str, Field(pattern=f"^{FLEET_NAME.pattern}$", description="<namespace>/<release>, as its workers carry it.")
@@ -90,12 +87,6 @@ class OperatorSettings(BaseSettings):
     @classmethod
     def _split(cls, given: object) -> object:
         return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
-
-    @field_validator("redis_url")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        parse_url(url)  # its error says which schemes there are
-        return url
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
