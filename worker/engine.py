@@ -206,14 +206,17 @@ class EngineClient:
         self.has_text = info.has_text
         return info
 
-    async def check_ready(self) -> Serving:
-        """The weights that a ready engine serves. Errors: EngineUnavailable, EngineRejected."""
+    async def check_ready(self, *, resumes: bool = False) -> Serving:
+        """The weights that a ready engine serves. `resumes`: an unready one may have been left paused, and is told to go
+        on. Errors: EngineUnavailable, EngineRejected."""
         if self.is_router:
             status = await self._status("/readiness", _CONTROL_SECONDS)
             if status != 200:
                 raise EngineUnavailable(f"the router at {self.url} is not ready: /readiness answers {status}")
             return Serving("", "")
         if await self._status("/ready", _CONTROL_SECONDS) != 200:
+            if resumes:  # first: paused, it makes no token, and /health waits long for one
+                await self.resume()
             # Once unready, the engine stays so until its next good /health.
             status = await self._status("/health", _HEALTH_SECONDS)
             if status != 200:

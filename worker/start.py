@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from rolloutfleet.broker import Broker
-from rolloutfleet.errors import EngineRejected, EngineUnavailable, RolloutFleetError
+from rolloutfleet.errors import EngineRejected, RolloutFleetError
 from rolloutfleet.metrics import WorkerMetrics
 from rolloutfleet.redis import connect
 from rolloutfleet.server import read_server
@@ -89,7 +89,8 @@ async def start(settings: WorkerSettings, stop: Stop, things: AsyncExitStack) ->
     config = await _until(opened.broker.config, stop, "the run")
     policy = await _until(opened.broker.policy, stop, "the broker")
     is_ours = policy is not None and not policy.is_external and settings.weights_mode == "policy"
-    await _until(lambda: _check_ready(opened.engine, is_ours), stop, "the engine")
+    # An earlier process may have died while it had paused the engine to load weights.
+    await _until(lambda: opened.engine.check_ready(resumes=is_ours), stop, "the engine")
     info = await _until(opened.engine.info, stop, "the engine")
     if config.reward == "worker" and not (settings.has_reward or settings.generate):
         raise WrongSetting("reward is empty, and the run's config says that workers score: set reward or reward_url")
@@ -214,16 +215,6 @@ async def _background(
             store.close()
             await heart.stop()
             await watches.count_once()
-
-
-async def _check_ready(engine: EngineClient, is_ours: bool) -> None:
-    """Errors: EngineUnavailable, EngineRejected."""
-    try:
-        await engine.check_ready()
-    except EngineUnavailable:
-        if is_ours:  # an earlier process may have died while it had paused the engine to load weights
-            await engine.resume()
-        raise
 
 
 async def _evict_earlier(broker: Broker, name: str, stop: Stop) -> None:

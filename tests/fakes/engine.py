@@ -85,6 +85,7 @@ class FakeEngine:
         self.running = 0
         self.most_running = 0
         self.is_ready = True
+        self.was_left_paused = False  # until it is told to continue, /health has no answer
         self.is_router = False
         self.weight_version = "7"
         self.model_path = "/launched"
@@ -116,7 +117,7 @@ class FakeEngine:
                 web.post("/tokenize", self._tokenize),
                 web.get("/ready", self._ready),
                 web.get("/readiness", self._readiness),
-                web.get("/health", self._ready),
+                web.get("/health", self._health),
                 web.get("/model_info", self._model_info),
                 web.post("/pause_generation", self._pause),
                 web.post("/continue_generation", self._continue),
@@ -172,6 +173,7 @@ class FakeEngine:
 
     async def _continue(self, _: web.Request) -> web.Response:
         self.calls.append("continue")
+        self.was_left_paused = False
         return web.json_response({"status": "ok"})
 
     async def _update(self, http: web.Request) -> web.StreamResponse:
@@ -202,7 +204,13 @@ class FakeEngine:
         return web.Response(status=404 if not self.is_router else 200 if self.is_ready else 503)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        return web.Response(status=200 if self.is_ready else 503)
+        return web.Response(status=200 if self.is_ready and not self.was_left_paused else 503)
+
+    async def _health(self, http: web.Request) -> web.Response:
+        if self.was_left_paused:
+            self.calls.append("health in vain")
+            await asyncio.Event().wait()
+        return await self._ready(http)
 
     async def _model_info(self, _: web.Request) -> web.Response:
         if self.is_router:

@@ -330,12 +330,11 @@ async def test_a_worker_that_is_told_so_leaves_the_engine_alone(fleet: Fleet, en
 async def test_a_paused_engine_that_a_dead_worker_left_goes_on(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure(n=1)
     await publish(fleet)
-    engine.is_ready = False
+    engine.was_left_paused = True
     await fleet.submit("g")
     async with fleet.worker():
-        await until(lambda: "continue" in engine.calls)
-        engine.is_ready = True
         assert await versions(fleet) == ["[1, 1]"]
+    assert engine.calls == ["continue", "pause retract", "load 1", "continue"]
 
 
 async def test_a_worker_that_stops_in_the_middle_of_a_load_leaves_no_engine_paused(
