@@ -34,7 +34,7 @@ class Shares(Model):
 class Losses(Model):
     """Groups that became dead letters. Where the long ones are lost, the trainer learns to be brief."""
 
-    causes: Annotated[dict[str, int], said("timeout, context, other, unknown -> groups.", {"timeout": 3})]
+    causes: Annotated[dict[str, int], said("timeout, context, stale, other, unknown -> groups.", {"timeout": 3})]
     deciles: Annotated[list[int] | None, said("Lost groups by tenths of the completed lengths; null: none completed.")]
     is_biased: Annotated[bool, said("More than half of at least ten were as long as the longest tenth.")]
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import shutil
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -127,7 +128,8 @@ async def top(settings: BrokerSettings, options: argparse.Namespace) -> int:
             status, now = await read_status(broker), time.monotonic()
             watched = watch(watched, status, now)
             verdict = judge(watched, status, now, options.stuck_seconds, None)
-            shown = "\n".join([*([f"STUCK: {verdict.sentence}"] if verdict else []), *lines(status)])
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            shown = "\n".join([*([f"STUCK: {verdict.sentence}"] if verdict else []), *lines(status, width)])
             print(_CLEAR + shown if sys.stdout.isatty() else shown + "\n", flush=True)
             await asyncio.sleep(options.every)
 

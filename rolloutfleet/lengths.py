@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-type Loss = Literal["timeout", "context", "other"]
+type Loss = Literal["timeout", "context", "stale", "other"]  # stale is counted by judge.lua
 
 COMPLETED, LOST = "longest:", "lost:"
 _STEPS, _MOST = 2, 44  # two steps for each doubling; the last holds all beyond 4 million tokens

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from rolloutfleet.status import Status, WorkerStatus
 
 
-def lines(status: Status, width: int = 80) -> list[str]:
-    """The gate first, then the window as a picture, the queues, the workers. Each line fits into `width` characters."""
+def lines(status: Status, width: int | None = None) -> list[str]:
+    """The gate first, then the window as a picture, the queues, the workers. Each line fits into `width` characters;
+    without a width none is cut, and pictures are made for 80."""
     shown = [
         _gate(status),
-        *_window(status, width),
+        *_window(status, width or 80),
         _queues(status),
         _behind(status),
         *_stale(status),
@@ -90,8 +91,9 @@ def _workers(workers: Sequence[WorkerStatus]) -> list[str]:
 
 def _worker(worker: WorkerStatus, busy: int) -> str:
     state = "draining" if worker.draining else str(worker.facts.get("state", "unknown"))
-    held = worker.facts.get("held", "?")
-    return f"  {worker.name:30} {state:12} {busy:>4}/{worker.slots:<4} slots, {held} groups"
+    held, reason = worker.facts.get("held", "?"), worker.facts.get("reason")
+    why = f"; {reason}" if reason else ""
+    return f"  {worker.name:30} {state:14} {busy:>4}/{worker.slots:<4} slots, {held} groups{why}"
 
 
 def bar(part: int, whole: int, width: int) -> str:

@@ -109,7 +109,11 @@ def check(folder: str | Path, manifest: str, *, with_hashes: bool = False) -> No
     for name in sorted(files.keys() | there.keys()):
         if name not in there:
             raise WrongWeights(f"{root / name} is missing: publish the weights again, in a new folder")
-        if name not in files or files[name]["bytes"] != there[name]:
+        if name not in files:
+            raise WrongWeights(
+                f"{root / name} came after the weights were published: take it away, or publish in a new folder"
+            )
+        if files[name]["bytes"] != there[name]:
             raise WrongWeights(f"{root / name} was changed after it was published: publish in a new folder")
     if with_hashes and (changed := [name for name, entry in _hashes(root).items() if entry != files[name]]):
         raise WrongWeights(f"{root / changed[0]} was changed after it was published: publish in a new folder")

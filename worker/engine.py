@@ -207,8 +207,8 @@ class EngineClient:
         return info
 
     async def check_ready(self, *, resumes: bool = False) -> Serving:
-        """The weights that a ready engine serves. `resumes`: an unready one may have been left paused, and is told to go
-        on. Errors: EngineUnavailable, EngineRejected."""
+        """The weights that a ready engine serves. `resumes`: an unready one may have been left paused: it is told to
+        go on. Errors: EngineUnavailable, EngineRejected."""
         if self.is_router:
             status = await self._status("/readiness", _CONTROL_SECONDS)
             if status != 200:

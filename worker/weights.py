@@ -87,7 +87,8 @@ class Weights:
             return
         self._note(serving.version, serving.path)
         if self._served is not None and not self.is_loading and not _is_served(self._served, serving):
-            self._lose(f"the engine serves {serving.version!r} from {serving.path!r}: it was started anew")
+            found = f"{serving.version!r} from {serving.path!r}"
+            self._lose(f"the engine serves {found}: it was started anew, or somebody else updated it")
 
     async def run(self) -> None:
         """Until `over` is set; a load that is under way is left, and its engine not left paused."""

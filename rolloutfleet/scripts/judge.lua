@@ -18,18 +18,31 @@
 local version = tonumber(ARGV[1])
 local most = tonumber(cfg.max_staleness)
 
-local function versions(fields)
+local function field(fields, name)
   for i = 1, #fields, 2 do
-    if fields[i] == 'versions' then
-      local oldest, newest = string.match(fields[i + 1], '^%[%s*(%-?%d+)%s*,%s*(%-?%d+)%s*%]$')
-      return tonumber(oldest or -1), tonumber(newest or -1)
+    if fields[i] == name then
+      return fields[i + 1]
     end
   end
-  return -1, -1
+  return ''
+end
+
+local function versions(fields)
+  local oldest, newest = string.match(field(fields, 'versions'), '^%[%s*(%-?%d+)%s*,%s*(%-?%d+)%s*%]$')
+  return tonumber(oldest or -1), tonumber(newest or -1)
+end
+
+-- The group's length as lengths.py counts it: the longest sample, in steps that double twice an octave.
+local function length_step(fields)
+  local longest = 0
+  for length in string.gmatch(field(fields, 'lengths'), '%d+') do
+    longest = math.max(longest, tonumber(length))
+  end
+  return longest == 0 and 0 or math.min(44, math.ceil(2 * math.log(longest + 1) / math.log(2) - 1e-9))
 end
 
 -- What becomes of a group that is too far behind.
-local function refuse(entry, id, group, behind)
+local function refuse(entry, id, group, behind, fields)
   local fate = cfg.stale
   if fate == 'recycle' and is_at_limit(group) then
     fate = cfg.recycle_then
@@ -43,6 +56,7 @@ local function refuse(entry, id, group, behind)
     return 'recycled'
   elseif fate == 'dead' then
     bury(id, group, 'too stale, each time that it was made', group.attempts)
+    count('lost:stale:' .. length_step(fields))
   else
     forget(id, group.born)
     count('dropped')
@@ -70,7 +84,7 @@ local function judge(entry)
   if not most or (oldest >= 0 and version - oldest <= most) then
     return 'ok'
   end
-  return refuse(entry, id, read_group(id), behind)
+  return refuse(entry, id, read_group(id), behind, found[2])
 end
 
 local words = {}

@@ -101,17 +101,17 @@ class Fleet:
         return await self.broker.put(finished)
 
     async def complete(
-        self, grant: Grant, rewards: Sequence[float] | None = None, versions: str = "[0,0]"
+        self, grant: Grant, rewards: Sequence[float] | None = None, versions: str = "[0,0]", lengths: str = "[3,3]"
     ) -> Completed:
         numbers = [1.0] * grant.n if rewards is None else list(rewards)
-        fields = {"rewards": json.dumps(numbers), "group_reward": "null", "versions": versions, "worker": WORKER}
-        return await self.broker.complete(grant, fields)
+        fields = {"rewards": json.dumps(numbers), "group_reward": "null", "versions": versions, "lengths": lengths}
+        return await self.broker.complete(grant, {**fields, "worker": WORKER})
 
-    async def finish(self, *grants: Grant, versions: str = "[0,0]") -> None:
+    async def finish(self, *grants: Grant, versions: str = "[0,0]", lengths: str = "[3,3]") -> None:
         """Stores what is missing, and completes."""
         for grant in grants:
             await self.put(grant, *grant.missing)
-            assert await self.complete(grant, versions=versions) == "ok"
+            assert await self.complete(grant, versions=versions, lengths=lengths) == "ok"
 
     async def run_through(self, *ids: str, worker: str = WORKER) -> list[Grant]:
         """Submits and completes groups, one after the other."""

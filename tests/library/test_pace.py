@@ -89,14 +89,14 @@ async def test_groups_that_no_update_answers_for_do_not_close_the_gate_for_good(
     assert await room(fleet) == 2 * EACH
 
 
-@pytest.mark.parametrize("served", [1, -1])
-async def test_what_an_update_opens_is_claimed_with_its_weights_only(fleet: Fleet, served: int):
+@pytest.mark.parametrize("served", ["1", "-1"])
+async def test_what_an_update_opens_is_claimed_with_its_weights_only(fleet: Fleet, served: str):
     await paced(fleet)
     await fleet.publish()
     await train(fleet)
     assert await fleet.publish() == 2
     await fleet.sleep()
-    claim = await fleet.claim(64, served=served)
+    claim = await fleet.claim(64, served=int(served))
     assert (claim.reason, claim.grants, await fleet.is_woken()) == ("old_weights", (), True)
     assert len((await fleet.claim(64, served=2)).grants) == EACH
 

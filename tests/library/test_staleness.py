@@ -10,6 +10,7 @@ import redis.asyncio
 from rolloutfleet import RunConfig, SyncTrainer, Trainer, VersionAhead
 from rolloutfleet.broker import Broker
 from rolloutfleet.errors import BrokerUnavailable
+from rolloutfleet.lengths import lost_field
 from rolloutfleet.messages import Grant
 from rolloutfleet.reading import LostGroup
 from rolloutfleet.repair import purge
@@ -81,16 +82,24 @@ async def test_judging_twice_changes_nothing_more(fleet: Fleet):
     assert (await fleet.stat("recycled"), await fleet.waits("prompts")) == (1, [b"@a"])
 
 
-async def recycled_once(fleet: Fleet) -> str:
+async def recycled_once(fleet: Fleet, lengths: str = "[3,3]") -> str:
     """The entry of a group that may not be recycled again."""
     assert await fleet.broker.judge(9, [await made(fleet)]) == ["recycled"]
-    await fleet.finish(*await fleet.hold(), versions="[3,4]")
+    await fleet.finish(*await fleet.hold(), versions="[3,4]", lengths=lengths)
     return (await fleet.take())[0].entry
 
 
 async def test_a_group_that_was_recycled_too_often_is_delivered_all_the_same(fleet: Fleet):
     await bounded(fleet)
     assert await fleet.broker.judge(9, [await recycled_once(fleet)]) == ["stale"]
+
+
+@pytest.mark.parametrize("longest", ["1", "3", "7", "900", "1023", "1024", "100000000"])
+async def test_a_group_that_is_dead_of_it_is_counted_by_its_length(fleet: Fleet, longest: str):
+    await bounded(fleet, recycle_then="dead")
+    await fleet.broker.judge(9, [await recycled_once(fleet, f"[1, {longest}]")])
+    assert await fleet.stat(lost_field("stale", int(longest))) == 1
+    assert (await read_status(fleet.broker)).losses.causes == {"stale": 1}
 
 
 async def test_or_it_is_a_dead_letter(fleet: Fleet):

@@ -1,4 +1,4 @@
-"""A run as lines of text: the gate first, nothing wider than the terminal, nothing made up."""
+"""A run as lines of text: the gate first, nothing wider than a terminal, nothing made up."""
 
 from dataclasses import replace
 from typing import Any
@@ -86,6 +86,14 @@ def test_a_worker_shows_its_state_and_its_busy_slots():
 
 def test_a_draining_worker_shows_that():
     assert "draining" in shown(workers=[replace(WORKER, draining=True)])
+
+
+def test_a_worker_that_does_not_claim_shows_the_whole_reason():
+    reason = "version 5 is not loaded: /weights/step-5/config.json was changed after it was published"
+    failed = replace(WORKER, facts={**WORKER.facts, "state": "weights_failed", "reason": reason})
+    (line,) = [line for line in lines(replace(STATUS, workers=[failed])) if line.startswith("  pod-1")]
+    assert "weights_failed" in line
+    assert line.endswith(f"4 groups; {reason}")
 
 
 def test_a_worker_that_told_nothing_of_itself_is_unknown():
