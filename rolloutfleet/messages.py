@@ -85,7 +85,8 @@ class PromptGroup(BaseModel):
     def _known(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         unknown = sorted(set(value or ()) - SAMPLING_PARAMS)
         if unknown:
-            raise ValueError(f"unknown sampling parameters {', '.join(unknown)}")
+            mend = " (n is a field of the group)" if "n" in unknown else ""
+            raise ValueError(f"unknown sampling parameters {', '.join(unknown)}{mend}")
         return value
 
     @model_validator(mode="after")
@@ -364,6 +365,7 @@ class CompletedGroup:
             "prompt": self.prompt.prompt or self.prompt.messages or self.prompt.input_ids,
             "label": self.prompt.label,
             "metadata": self.prompt.metadata,
+            "prompt_ids": None if self.prompt_ids is None else self.prompt_ids.tolist(),
             "group_reward": self.group_reward,
             "samples": [_sample_json(*pair) for pair in zip(self.samples, rewards, strict=True)],
             "versions": self.versions,
@@ -388,4 +390,7 @@ def _sample_json(sample: Sample, reward: float | None) -> dict[str, Any]:
         "sampling": dict(sample.sampling),
         "ids": [row.ids.tolist() for row in sample.rows],
         "logprobs": [[round(float(x), 5) for x in row.logprobs] for row in sample.rows],
+        "mask": [row.mask.tolist() for row in sample.rows],
+        "spans": [row.spans for row in sample.rows],
+        "prompts": [None if row.prompt is None else row.prompt.tolist() for row in sample.rows],  # None: the group's
     }

@@ -247,7 +247,9 @@ class Weights:
         self._retry_at = time.monotonic() + back_off(self._failures, FIRST_SECONDS, LONGEST_SECONDS)
         self._parts.counters["updates_failed"] += 1
         self._parts.sampler.metrics.updates.labels("failed").inc()
-        self._parts.fitness.restate("weights_failed", f"version {policy.version} is not loaded: {error}")
+        # An engine that finds no such folder takes its path for a hub's name, and says so.
+        reason = f"version {policy.version} is not loaded from {policy.path}: {error}"
+        self._parts.fitness.restate("weights_failed", reason)
         self._parts.fitness.end("loading")
         self._parts.fitness.end("updating")
         self._now.loads_path = ""

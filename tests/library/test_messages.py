@@ -265,7 +265,7 @@ def test_unknown_keys_are_kept_and_handed_back(unknown: dict[str, Any], metadata
         ({"prompt": "a", "id": 7}, "id: Input should be a valid string"),
         (
             {"prompt": "a", "sampling_params": {"n": 4, "heat": 1}},
-            "sampling_params: unknown sampling parameters heat, n",
+            "sampling_params: unknown sampling parameters heat, n (n is a field of the group)",
         ),
         ({"prompt": "a", "metadata": float("nan")}, "Out of range float values"),
         ({"prompt": "\ud800"}, "lone surrogates"),

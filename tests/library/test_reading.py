@@ -148,6 +148,9 @@ async def test_a_taken_group_is_one_line_of_plain_json(trainer: Trainer, broker:
     line = json.loads(json.dumps(taken.to_json()))
     assert (line["id"], line["prompt"], line["versions"]) == ("a", "question a", [3, 3])
     assert [each["reward"] for each in line["samples"]] == [0.0, 1.0]
+    assert (line["prompt_ids"], line["samples"][0]["prompts"]) == ([1], [None])
+    (row,) = taken.samples[0].rows
+    assert (line["samples"][0]["mask"], line["samples"][0]["spans"]) == ([[1] * len(row)], [[[3, 0, len(row)]]])
     await trainer.ack([taken])
 
 

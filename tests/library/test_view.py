@@ -89,7 +89,9 @@ def test_a_draining_worker_shows_that():
 
 
 def test_a_worker_that_does_not_claim_shows_the_whole_reason():
-    reason = "version 5 is not loaded: /weights/step-5/config.json was changed after it was published"
+    reason = (
+        "version 5 is not loaded from /weights/step-5: /weights/step-5/config.json was changed after it was published"
+    )
     failed = replace(WORKER, facts={**WORKER.facts, "state": "weights_failed", "reason": reason})
     (line,) = [line for line in lines(replace(STATUS, workers=[failed])) if line.startswith("  pod-1")]
     assert "weights_failed" in line

@@ -127,19 +127,24 @@ def begins_with(ids: Sequence[int], then: Any) -> Any:
     return script
 
 
+async def worked_until_something_was_kept(fleet: Fleet) -> None:
+    """A worker that stores partial samples, and is then stopped at once: its engine is not asked for more."""
+    async with fleet.worker(partial_tokens=2) as worker:
+        await until(lambda: kept(fleet))
+        worker.stop.ask()
+        worker.stop.ask()
+        await worker.ended()
+
+
 async def test_the_next_holder_goes_on_from_what_a_killed_one_had_stored(
     fleet: Fleet, engine_with_texts: FakeEngine
 ) -> None:
     await fleet.configure(n=1)
     engine_with_texts.script = begins_with([A, B, C], said([D], text="d", version="8"))
     await fleet.submit("g", sampling_params={"max_new_tokens": 10})
-    async with fleet.worker(partial_tokens=2) as first:
-        await until(lambda: kept(fleet))
-        first.stop.ask()
-        first.stop.ask()  # at once: the engine is not asked for more
-        await first.ended()
-        async with fleet.worker(partial_tokens=2):
-            sample = await stored(fleet)
+    await worked_until_something_was_kept(fleet)
+    async with fleet.worker(partial_tokens=2):
+        sample = await stored(fleet)
     (row,) = sample.rows
     assert engine_with_texts.requests[0]["sampling_params"]["stream_interval"] == 2
     assert engine_with_texts.requests[1]["input_ids"] == [5, 6, A, B]
@@ -156,13 +161,9 @@ async def test_what_was_begun_of_a_text_prompt_brings_the_prompts_ids(
     await fleet.configure(n=1)
     engine_with_texts.script = lambda request: begun if "text" in request else said([C], text="c")
     await fleet.submit("g", prompt="two?", input_ids=None)
-    async with fleet.worker(partial_tokens=2) as first:
-        await until(lambda: kept(fleet))
-        first.stop.ask()
-        first.stop.ask()
-        await first.ended()
-        async with fleet.worker():
-            sample = await stored(fleet)
+    await worked_until_something_was_kept(fleet)
+    async with fleet.worker():
+        sample = await stored(fleet)
     assert engine_with_texts.requests[1]["input_ids"] == [X, Y, A]
     assert (sample.text, sample.rows[0].prompt) == ("ac", None)
 
@@ -216,44 +217,32 @@ async def test_what_was_made_under_other_parameters_is_not_continued(
     await fleet.configure(n=1)
     engine_with_texts.script = begins_with([A, B, C], said([D], text="d"))
     await fleet.submit("g")
-    async with fleet.worker(partial_tokens=2) as first:
-        await until(lambda: kept(fleet))
-        first.stop.ask()
-        first.stop.ask()
-        await first.ended()
-        engine_with_texts.script = lambda _: said([X], text="x")
-        async with fleet.worker(**change):
-            assert (await stored(fleet)).rows[0].ids.tolist() == [X]
+    await worked_until_something_was_kept(fleet)
+    engine_with_texts.script = lambda _: said([X], text="x")
+    async with fleet.worker(**change):
+        assert (await stored(fleet)).rows[0].ids.tolist() == [X]
 
 
 async def test_without_the_engines_tokenizer_the_next_holder_begins_again(fleet: Fleet, engine: FakeEngine) -> None:
     await fleet.configure(n=1)
     engine.script = begins_with([A, B, C], said([D]))
     await fleet.submit("g")
-    async with fleet.worker(partial_tokens=2) as first:
-        await until(lambda: kept(fleet))
-        first.stop.ask()
-        first.stop.ask()
-        await first.ended()
-        engine.script = lambda _: said([X])
-        async with fleet.worker():
-            assert (await stored(fleet)).rows[0].ids.tolist() == [X]
+    await worked_until_something_was_kept(fleet)
+    engine.script = lambda _: said([X])
+    async with fleet.worker():
+        assert (await stored(fleet)).rows[0].ids.tolist() == [X]
 
 
 async def test_what_can_not_be_read_is_not_continued(fleet: Fleet, engine_with_texts: FakeEngine) -> None:
     await fleet.configure(n=1)
     engine_with_texts.script = begins_with([A, B, C], said([D], text="d"))
     await fleet.submit("g")
-    async with fleet.worker(partial_tokens=2) as first:
-        await until(lambda: kept(fleet))
-        first.stop.ask()
-        first.stop.ask()
-        await first.ended()
-        (born,) = await fleet.broker.calls.read([["HGET", fleet.broker.keys.group("g"), "born"]])
-        await fleet.broker.calls.read([["HSET", fleet.broker.keys.partial("g", born.decode()), 0, b"\xff"]])
-        engine_with_texts.script = lambda _: said([X], text="x")
-        async with fleet.worker():
-            assert (await stored(fleet)).rows[0].ids.tolist() == [X]
+    await worked_until_something_was_kept(fleet)
+    (born,) = await fleet.broker.calls.read([["HGET", fleet.broker.keys.group("g"), "born"]])
+    await fleet.broker.calls.read([["HSET", fleet.broker.keys.partial("g", born.decode()), 0, b"\xff"]])
+    engine_with_texts.script = lambda _: said([X], text="x")
+    async with fleet.worker():
+        assert (await stored(fleet)).rows[0].ids.tolist() == [X]
 
 
 # Streams

@@ -173,7 +173,7 @@ async def test_an_update_that_is_not_certain_leaves_the_worker_out_and_a_good_on
         loads = engine.load
         engine.load = lambda body: (bad if body["weight_version"] == "2" else loads)(body)
         await publish(fleet, "/w/2")
-        await until(lambda: fleet.facts('"weights_failed","reason":"version 2 is not loaded'))
+        await until(lambda: fleet.facts('"weights_failed","reason":"version 2 is not loaded from /w/2: '))
         await fleet.submit("g")
         sent = len(engine.requests)
         await until(lambda: fleet.stat("updates_failed"))
