@@ -35,10 +35,8 @@ type Turn = Literal["go", "wait", "newer", "gone", "ok", "held", "no_run"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to a claim: what was granted, and a reason (window.Reason, or what claim.lua says).
-
-    `due_seconds`: this worker is the one that should claim again then, since a group's delay is over; None: any.
-    """
+    """What was granted, and a reason (window.Reason, or what claim.lua says). `due_seconds`: this worker is the one
+    that should claim again then, since a group's delay is over; None: any."""
 
     reason: str
     grants: tuple[Grant, ...] = ()
