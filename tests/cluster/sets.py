@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 
@@ -73,7 +73,7 @@ def _webhooks(ground: Ground, source: Path) -> list[Json]:
             hook["clientConfig"] |= {"url": f"https://{FIRST}:{PORT}{path}", "caBundle": trusted}
             if "pods" in hook["rules"][0]["resources"]:
                 hook["objectSelector"] = _OF_A_SET  # other pods must not wait for it
-    return cast("list[dict[str, Any]]", found)
+    return cast(list[Json], found)
 
 
 async def _answers() -> bool:

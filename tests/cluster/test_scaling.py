@@ -104,6 +104,8 @@ async def test_nothing_is_scaled_down_in_the_middle_of_a_rollout(release: Releas
         await release.workers_ready(2)
         await job.finished()
     assert {replicas for replicas, is_rolling in seen.looks if is_rolling} == {4}
+    wanted = [replicas for replicas, _ in seen.looks]
+    assert wanted == sorted(wanted, reverse=True)
     assert seen.looks[-1] == (2, False)
     await job.assert_whole()
 
