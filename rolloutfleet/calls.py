@@ -115,7 +115,7 @@ class Calls:
                     raise BrokerUnavailable(
                         f"Redis does not serve ({error}): is it running, is the URL right?"
                     ) from error
-                if isinstance(error, ResponseError):
+                if isinstance(error, ResponseError) and not isinstance(error, OutOfMemoryError):
                     # A replica, or a server that starts: a new connection may lead to the one that serves.
                     await self.client.connection_pool.disconnect(inuse_connections=False)
             await asyncio.sleep(delay * random.uniform(0.5, 1))
