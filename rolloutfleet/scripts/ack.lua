@@ -21,10 +21,10 @@ local function ack(entry)
     wake_one() -- it was counted as waiting
   end
   local id, born, is_trained = found[2][2], found[2][4], false
-  if redis.call('HGET', group_key(id), 'born') == born then
-    local staleness = redis.call('HGET', group_key(id), 'staleness') -- as judge found it
-    if staleness then
-      count('trained_staleness:' .. staleness)
+  local group = read(group_key(id), 'born', 'staleness')
+  if born and group.born == born then -- an entry that no worker wrote has none
+    if group.staleness then -- as judge found it
+      count('trained_staleness:' .. group.staleness)
     end
     forget(id, born)
     count('acked')

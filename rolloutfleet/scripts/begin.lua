@@ -1,5 +1,5 @@
 -- begin: a trainer begins to take: the books of `pace` are opened anew.
--- with: keys wake pace
+-- with: keys wake completed pace
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

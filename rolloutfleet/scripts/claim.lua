@@ -1,5 +1,5 @@
 -- claim: lease up to k groups to a worker, as far as the window has room for them. Whole fleet, one step.
--- with: keys clock wake groups leases pace window queue
+-- with: keys clock wake groups leases attempts completed pace window queue
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -17,6 +17,8 @@
 -- "old_weights" newer ones are published, and with them the pace is open, which it is not with the caller's: the hint is
 --             passed on, so load them first, and wait for no hint meanwhile
 local worker, base, k, served = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+look_up('n', 'lease_ms', 'group_ms', 'sample_concurrency', 'overcommit', 'refill', 'paused', 'max_staleness',
+  'groups_per_update')
 if not cfg.n then
   return {'no_run'}
 elseif redis.call('ZSCORE', barred, worker) then
@@ -25,18 +27,19 @@ elseif redis.call('ZSCORE', barred, worker) then
 end
 local now = run_clock(cfg.lease_ms)
 
+-- `claimed`: when the incarnation was leased before; nobody can have stored anything of one that never was.
 local function answer(token, id, group)
   redis.call('ZADD', leases, math.min(now + cfg.lease_ms, group.hard), id)
   local text = redis.call('HGET', group_key(id), 'text')
-  local indices = redis.call('HKEYS', samples_key(id, group.born))
-  local begun = redis.call('HKEYS', partial_key(id, group.born))
+  local indices = group.claimed and redis.call('HKEYS', samples_key(id, group.born)) or {}
+  local begun = group.claimed and redis.call('HKEYS', partial_key(id, group.born)) or {}
   return {token, id, group.born, group.n, group.attempts, text, indices, begun, group.deaths or 0}
 end
 
 local function grant(token, found)
   take_out(found)
   local id, group = found.id, found.group or read_group(found.id)
-  local left = group.n - stored(id, group.born)
+  local left = group.claimed and group.n - stored(id, group.born) or group.n
   group.attempts, group.hard = group.attempts + 1, now + cfg.group_ms
   redis.call('HSET', grants, token, id)
   redis.call('INCRBY', outstanding, weight(left))
@@ -47,7 +50,7 @@ end
 
 -- An update makes room for groups of the new weights: what is begun with the old ones is older by the difference.
 local function versions_behind()
-  if not served or not cfg.max_staleness then
+  if not served or not tonumber(cfg.max_staleness) then
     return 0
   end
   local published = redis.call('HMGET', policy, 'version', 'mode')

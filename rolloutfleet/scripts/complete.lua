@@ -1,5 +1,5 @@
 -- complete: all samples of a group are stored and scored: hand it to the trainers, and free its place.
--- with: keys clock wake groups leases pace window
+-- with: keys clock wake leases completed
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -23,7 +23,6 @@ elseif stored(id, born) ~= tonumber(group.n) then
 end
 
 unlease(id, group)
-redis.call('UNLINK', partial_key(id, born)) -- one whose put never ran may still stand beside its finished sample
 local entry = redis.call('XADD', completed, '*', 'id', id, 'born', born, 'n', group.n, 'attempts', group.attempts,
   'recycled', group.recycled, 'submitted', group.submitted, 'claimed', group.claimed, 'completed', server_ms(),
   unpack(ARGV, 4))

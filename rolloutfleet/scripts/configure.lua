@@ -1,5 +1,5 @@
 -- configure: set fields of the run's config. Makes the run if it is new.
--- with: keys clock wake groups pace
+-- with: keys clock wake groups completed pace
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

@@ -1,5 +1,5 @@
 -- evict: a worker process is gone for certain: free its leases and its turn to load weights now, and bar it for good.
--- with: keys clock wake groups leases
+-- with: keys clock wake groups leases attempts
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

@@ -1,5 +1,5 @@
 -- heartbeat: one call per worker for all that it holds: extend, tell what was lost, report capacity.
--- with: keys clock wake groups leases
+-- with: keys clock wake groups leases attempts
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

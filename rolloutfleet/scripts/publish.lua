@@ -1,5 +1,5 @@
 -- publish: new weights are there: they get the run's next version, and every worker is to load them.
--- with: keys clock wake pace
+-- with: keys clock wake completed pace
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

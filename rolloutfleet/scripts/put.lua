@@ -1,5 +1,5 @@
 -- put: after HSETNX of a finished sample in the same MULTI: count it, or throw it away if its group is over.
--- with: keys clock wake groups leases pace window
+-- with: keys wake leases completed pace window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)
@@ -27,10 +27,9 @@ local left = group.n - stored(id, born)
 if left == tonumber(group.left) then
   return 'had'
 end
-redis.call('HSET', key, 'left', left)
+redis.call('HSET', key, 'left', left, 'new', group.token and 1 or 0)
 count('samples', group.left - left)
 if group.token then
-  redis.call('HSET', key, 'new', 1)
   redis.call('INCRBY', outstanding, weight(left) - weight(group.left))
   if cfg.refill == 'sample' then
     wake_if_open() -- in group refill a sample frees no place

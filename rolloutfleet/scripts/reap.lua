@@ -1,5 +1,5 @@
 -- reap: take expired leases away, as a release `fail` with the reason "lease expired".
--- with: keys clock wake groups leases
+-- with: keys clock wake groups leases attempts
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

@@ -1,5 +1,5 @@
 -- release: give a lease back, so that the group can be claimed again or is given up.
--- with: keys clock wake groups leases
+-- with: keys clock wake groups leases attempts
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

@@ -1,5 +1,5 @@
 -- take: hand completed groups to a consumer. A step of its own, since taking is what opens the gate.
--- with: keys wake pace window
+-- with: keys wake completed pace window
 -- flags: allow-oom
 --
 -- KEYS the run's keys (parts/keys.lua)

@@ -144,7 +144,7 @@ class Fleet:
 
     async def pace_left(self) -> int:
         """Groups that may be claimed before the next update, as the script sees it."""
-        parts = "\n".join(lua.source(f"parts/{part}.lua") for part in ("keys", "wake", "pace"))
+        parts = "\n".join(lua.source(f"parts/{part}.lua") for part in ("keys", "wake", "completed", "pace"))
         keys = self.broker.keys.all()
         return await self.do("EVAL", f"{parts}\nreturn pace_left()", len(keys), *keys)
 

@@ -18,7 +18,7 @@ end
 local function make_anew(id, group)
   local key = group_key(id)
   free_samples(id, group.born)
-  redis.call('HDEL', key, 'entry', 'by', 'staleness')
+  redis.call('HDEL', key, 'entry', 'by', 'staleness', 'claimed')
   redis.call('HSET', key, 'born', new_born(), 'left', group.n, 'attempts', 0, 'deaths', 0, 'recycled', group.recycled + 1)
   count('recycled')
 end

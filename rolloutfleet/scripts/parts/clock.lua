@@ -1,7 +1,15 @@
 -- clock: server time, and the run's own clock in which all deadlines are written.
+local instant
+
+-- Seconds and microseconds of the server's clock, looked at once: a step happens at one instant.
+local function server_time()
+  instant = instant or redis.call('TIME')
+  return instant[1], instant[2]
+end
+
 local function server_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  local seconds, micros = server_time()
+  return seconds * 1000 + math.floor(micros / 1000)
 end
 
 -- The run's clock stands still while nobody calls for longer than half a lease (the broker was away), and does not

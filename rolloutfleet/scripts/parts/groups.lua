@@ -1,10 +1,14 @@
 -- groups: the life of group:<id> outside of a lease. Needs keys, clock.
 
+local made
+
 -- When the run was made: tells it from one of the same name that was deleted.
 local function epoch()
-  local time = redis.call('TIME')
-  redis.call('HSETNX', state, 'epoch', time[1] .. '.' .. time[2])
-  return redis.call('HGET', state, 'epoch')
+  if not made then
+    redis.call('HSETNX', state, 'epoch', table.concat({server_time()}, '.'))
+    made = redis.call('HGET', state, 'epoch')
+  end
+  return made
 end
 
 -- Names an incarnation of a group.
@@ -19,13 +23,8 @@ end
 
 -- What a step decides by.
 local function read_group(id)
-  return read(group_key(id), 'born', 'n', 'left', 'attempts', 'recycled', 'deaths', 'token', 'hard', 'new', 'entry', 'by')
-end
-
--- How many samples of an incarnation are stored; the field `prompt` beside them is none.
-local function stored(id, born)
-  local key = samples_key(id, born)
-  return redis.call('HLEN', key) - redis.call('HEXISTS', key, 'prompt')
+  return read(group_key(id), 'born', 'n', 'left', 'attempts', 'recycled', 'deaths', 'token', 'hard', 'new', 'claimed',
+    'entry', 'by')
 end
 
 -- The group is over: acked, dropped or dead. `done` refuses a late duplicate, and is bounded by time and number.

@@ -17,7 +17,13 @@ end
 
 -- Frees the samples of an incarnation, and the tokens of those that were never finished; how many keys there were.
 local function free_samples(id, born)
-  return redis.call('UNLINK', samples_key(id, born)) + redis.call('UNLINK', partial_key(id, born))
+  return redis.call('UNLINK', samples_key(id, born), partial_key(id, born))
+end
+
+-- How many samples of an incarnation are stored; the field `prompt` beside them is none.
+local function stored(id, born)
+  local key = samples_key(id, born)
+  return redis.call('HLEN', key) - redis.call('HEXISTS', key, 'prompt')
 end
 
 -- Some fields of a hash, by name. No hash is read whole: a group's text can be megabytes, and of some 30 settings a step
@@ -35,6 +41,13 @@ local cfg = setmetatable({}, {__index = function(known, name)
   known[name] = redis.call('HGET', config, name)
   return known[name]
 end})
+
+-- Reads in one call the settings that a step will ask for: each call from Lua costs more than the field that it reads.
+local function look_up(...)
+  for i, value in ipairs(redis.call('HMGET', config, ...)) do
+    cfg[select(i, ...)] = value
+  end
+end
 
 local function count(what, by)
   redis.call('HINCRBY', stats, what, by or 1)

@@ -1,16 +1,5 @@
--- pace: how many groups may be claimed before what they bring is too old. Needs keys, wake. The twin of window.Pace.
+-- pace: how many groups may be claimed before what they bring is too old. Needs keys, wake, completed. The twin of window.Pace.
 -- The books are `updates` and `trained` of state, less what they were when the books were opened (`..._from`).
-
--- Completed groups that a trainer holds.
-local function taken()
-  local groups = redis.pcall('XINFO', 'GROUPS', completed)
-  for _, group in ipairs(groups.err and {} or groups) do
-    if group[2] == 'trainer' then
-      return group[6]
-    end
-  end
-  return 0
-end
 
 local function books()
   local kept = redis.call('HMGET', state, 'updates', 'updates_from', 'trained', 'trained_from')

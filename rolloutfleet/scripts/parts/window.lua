@@ -1,4 +1,4 @@
--- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys, wake, pace.
+-- window: the twin of window.py: may a claim succeed, and if not, why. Needs keys, wake, completed, pace.
 local function window()
   local samples = cfg.sample_concurrency
   if samples == 'auto' then
@@ -9,12 +9,6 @@ local function window()
     over = cfg.refill == 'sample' and cfg.sample_concurrency == 'auto' and 1250 or 1000
   end
   return math.floor((over * samples + by - 1) / by)
-end
-
--- Completed groups that no trainer has taken. Entries that a trainer holds do not count: one that needs a batch larger
--- than the window before it acks would wait for ever.
-local function waiting()
-  return math.max(0, redis.call('XLEN', completed) - taken())
 end
 
 local function active()
