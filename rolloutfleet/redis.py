@@ -11,6 +11,7 @@ import hiredis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.exceptions import DataError
 
 type Client = redis.asyncio.Redis
 
@@ -38,7 +39,10 @@ class _Packing:
 
     def pack_command(self, name: str | bytes, *args: Any) -> list[bytes]:
         words = (name.encode() if isinstance(name, str) else name).split()  # CONFIG SET is one name to redis-py
-        return [_pack((*words, *args))]
+        try:
+            return [_pack((*words, *args))]
+        except TypeError as error:
+            raise DataError(str(error)) from error
 
 
 def _client(url: str, connections: int, timeout: float) -> Client:

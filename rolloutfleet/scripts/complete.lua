@@ -23,6 +23,7 @@ elseif stored(id, born) ~= tonumber(group.n) then
 end
 
 unlease(id, group)
+redis.call('UNLINK', partial_key(id, born)) -- one whose put never ran may still stand beside its finished sample
 local entry = redis.call('XADD', completed, '*', 'id', id, 'born', born, 'n', group.n, 'attempts', group.attempts,
   'recycled', group.recycled, 'submitted', group.submitted, 'claimed', group.claimed, 'completed', server_ms(),
   unpack(ARGV, 4))

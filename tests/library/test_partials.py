@@ -97,13 +97,12 @@ async def test_an_index_that_the_group_does_not_have_is_left_out(fleet: Fleet):
     await fleet.finish(grant)
 
 
-async def test_a_beginning_that_stayed_beside_its_sample_goes_with_the_group(fleet: Fleet):
+async def test_a_completed_group_has_no_beginnings(fleet: Fleet):
     grant = await held(fleet, n=1)
     await keep(fleet, grant, 0)
     # The holder before died in the middle of a put: the sample is there, and no step dropped its beginning.
     await fleet.do("HSET", fleet.broker.keys.samples("a", grant.born), 0, b"sample")
     assert await fleet.complete(grant) == "ok"
-    await fleet.take_and_ack()
     assert await partials(fleet, grant) == {}
 
 
