@@ -27,19 +27,24 @@ elseif redis.call('ZSCORE', barred, worker) then
 end
 local now = run_clock(cfg.lease_ms)
 
--- `claimed`: when the incarnation was leased before; nobody can have stored anything of one that never was.
+-- Whether something of the incarnation may be stored: it was leased before, or a put came though the broker has crashed
+-- and knows of no lease.
+local function is_begun(group)
+  return group.claimed or group.left ~= group.n
+end
+
 local function answer(token, id, group)
   redis.call('ZADD', leases, math.min(now + cfg.lease_ms, group.hard), id)
   local text = redis.call('HGET', group_key(id), 'text')
-  local indices = group.claimed and redis.call('HKEYS', samples_key(id, group.born)) or {}
-  local begun = group.claimed and redis.call('HKEYS', partial_key(id, group.born)) or {}
+  local indices = is_begun(group) and redis.call('HKEYS', samples_key(id, group.born)) or {}
+  local begun = is_begun(group) and redis.call('HKEYS', partial_key(id, group.born)) or {}
   return {token, id, group.born, group.n, group.attempts, text, indices, begun, group.deaths or 0}
 end
 
 local function grant(token, found)
   take_out(found)
   local id, group = found.id, found.group or read_group(found.id)
-  local left = group.claimed and group.n - stored(id, group.born) or group.n
+  local left = is_begun(group) and group.n - stored(id, group.born) or group.n
   group.attempts, group.hard = group.attempts + 1, now + cfg.group_ms
   redis.call('HSET', grants, token, id)
   redis.call('INCRBY', outstanding, weight(left))

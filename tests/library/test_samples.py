@@ -126,6 +126,16 @@ async def test_a_sample_is_welcome_while_nobody_holds_its_group(fleet: Fleet):
     assert await fleet.outstanding() == 1
 
 
+async def test_a_sample_whose_lease_the_broker_forgot_is_kept(fleet: Fleet):
+    await fleet.submit("a")
+    # The claim was in the last second before the broker crashed; its holder goes on and stores what it has.
+    born = (await fleet.group("a"))["born"].decode()
+    assert await fleet.broker.put([Finished("a", born, 0, sample(0).encode())]) == ["stored"]
+    (grant,) = await fleet.hold()
+    assert (grant.missing, await fleet.outstanding()) == ([1], 1)
+    await fleet.finish(grant)
+
+
 async def test_a_sample_of_a_group_that_is_over_is_gone_and_nothing_of_it_is_kept(fleet: Fleet):
     (grant,) = await fleet.run_through("a")
     await fleet.take_and_ack()

@@ -153,12 +153,12 @@ class Stage:
             await fleet.do("HSET", fleet.key(name), *[part for pair in fields.items() for part in pair])
 
     async def queue(self, left: int) -> None:
-        """A group in line that was held before, and lacks so many samples."""
+        """A group in line that lacks so many samples."""
         group_id = f"g{next(self.numbers)}"
         await self.fleet.submit(group_id, n=left + 1)
         born = (await self.fleet.group(group_id))["born"].decode()
         await self.fleet.do("HSET", self.fleet.broker.keys.samples(group_id, born), 0, "x")
-        await self.fleet.do("HSET", self.fleet.broker.keys.group(group_id), "left", left, "claimed", 1)
+        await self.fleet.do("HSET", self.fleet.broker.keys.group(group_id), "left", left)
 
     async def compare(self, case: Case) -> None:
         await self.set(case)

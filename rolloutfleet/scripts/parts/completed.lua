@@ -3,8 +3,11 @@ local held
 
 -- Completed groups that a trainer holds. Looked at once: no step takes or acks after it has asked.
 local function taken()
-  local groups = not held and redis.pcall('XINFO', 'GROUPS', completed) or {}
-  held = held or 0
+  if held then
+    return held
+  end
+  held = 0
+  local groups = redis.pcall('XINFO', 'GROUPS', completed)
   for _, group in ipairs(groups.err and {} or groups) do
     if group[2] == 'trainer' then
       held = group[6]

@@ -1,4 +1,5 @@
--- pace: how many groups may be claimed before what they bring is too old. Needs keys, wake, completed. The twin of window.Pace.
+-- pace: how many groups may be claimed before what they bring is too old. The twin of window.Pace. Needs keys, wake,
+-- completed.
 -- The books are `updates` and `trained` of state, less what they were when the books were opened (`..._from`).
 
 local function books()
